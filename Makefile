@@ -1,0 +1,77 @@
+# `make` alone lists the targets. Everything beside Go, Python with pip and make
+# is fetched by test/tools/setup into ~/.cache/isthmus (or $ISTHMUS_CACHE).
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+setup   := test/tools/setup
+version ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+ldflags := -X main.version=$(version)
+
+# Extra arguments of demo, bench and test, e.g. `make demo ARGS=--once`.
+ARGS ?=
+# Time given to each fuzz target.
+FUZZTIME ?= 10s
+# Tests that start processes and build networks share two cores with the race
+# detector on small machines: the limit is generous, and only a hang meets it.
+TIMEOUT ?= 30m
+PKG ?= ./...
+
+.PHONY: help build check test demo bench fuzz cover clean modules lint-fmt lint-vet lint-static lint-imports
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+build: modules ## build bin/isthmus
+	@$(setup) waiting "building bin/isthmus" go build -ldflags '$(ldflags)' -o bin/isthmus ./cmd/isthmus
+
+check: modules lint-fmt lint-vet lint-static lint-imports ## formatting, vet, staticcheck, import rule
+
+test: check ## check, then every test with the race detector, real Envoy included
+	@$(setup) cc
+	@$(setup) net
+	@export ISTHMUS_ENVOY="$$($(setup) envoy)"; \
+	race=$$([[ $$(go env CGO_ENABLED) == 1 ]] && echo -race || true); \
+	$(setup) waiting "running all tests (go test $$race $(PKG)); the first run compiles every dependency" \
+		env PATH="$$PATH:/usr/sbin:/sbin" go test $$race -timeout $(TIMEOUT) $(ARGS) $(PKG)
+
+demo: build ## a hub, backends and real Envoys for two clusters, with traffic; ARGS=--once ends by itself
+	@$(setup) waiting "building bin/demo" go build -o bin/demo ./test/demo
+	@ISTHMUS_ENVOY="$$($(setup) envoy)" ISTHMUS_BIN=bin/isthmus exec bin/demo $(ARGS)
+
+bench: modules ## measure the budgets on synthetic members and proxies; ARGS are passed on
+	@$(setup) waiting "building bin/bench" go build -o bin/bench ./test/bench
+	@exec bin/bench $(ARGS)
+
+fuzz: modules ## run each fuzz target for FUZZTIME (10s)
+	@grep -rl --include='*_test.go' -E '^func Fuzz[A-Z0-9_]' . | xargs -r -n1 dirname | sort -u | while read -r dir; do \
+		grep -hoE '^func Fuzz[A-Za-z0-9_]+' "$$dir"/*_test.go | cut -c6- | while read -r target; do \
+			echo "fuzz $$dir $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$dir" </dev/null; \
+		done; \
+	done
+
+cover: modules ## test coverage of all packages: a total, and cover.html
+	@ISTHMUS_ENVOY="$$($(setup) envoy)" go test -timeout $(TIMEOUT) -coverpkg=./... -coverprofile=cover.out $(PKG)
+	@go tool cover -html=cover.out -o cover.html
+	@go tool cover -func=cover.out | tail -1
+
+clean: ## remove what was built here; the shared cache stays
+	@rm -rf bin cover.out cover.html
+
+modules:
+	@$(setup) modules
+
+lint-fmt:
+	@echo "check: gofmt"
+	@files=$$(gofmt -l .); [[ -z $$files ]] || { echo "not formatted; run gofmt -w on:"; echo "$$files"; exit 1; } >&2
+
+lint-vet:
+	@$(setup) waiting "check: go vet" go vet ./...
+
+lint-static:
+	@bin="$$($(setup) staticcheck)"; $(setup) waiting "check: staticcheck" "$$bin" ./...
+
+lint-imports:
+	@$(setup) waiting "check: import rule" go test ./test/imports
