@@ -1,0 +1,103 @@
+package model
+
+// Health is an endpoint's health as the source sees it; the numbers are Istio's.
+type Health uint8
+
+// The health states. Terminating endpoints are never sent to others, but their own proxy keeps its
+// inbound configuration.
+const (
+	Healthy     Health = 1
+	Unhealthy   Health = 2
+	Draining    Health = 3
+	Terminating Health = 4
+)
+
+var healthNames = [...]string{"unknown", "healthy", "unhealthy", "draining", "terminating"}
+
+// String gives the lower-case name.
+func (h Health) String() string { return healthNames[h] }
+
+// MarshalText gives String.
+func (h Health) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// TLSMode values of the label security.istio.io/tlsMode.
+const (
+	TLSDisabled = "disabled"
+	TLSIstio    = "istio"
+)
+
+// Endpoint is one dialable address behind one service port.
+type Endpoint struct {
+	Addr           Addr
+	PortName       string // service port that it backs
+	Health         Health
+	Weight         uint32 // relative; 0 means unset (1). A source's own 0 is ReasonZeroWeight instead
+	Labels         Labels
+	Locality       Locality
+	Network        string
+	TLSMode        string // TLSIstio or TLSDisabled; "" is disabled
+	ServiceAccount string // SPIFFE identity
+	Workload       ObjectKey
+	Node           string // Kubernetes node name
+	Hostname       string // pod hostname, when it has a subdomain (headless DNS)
+	Source         *Source
+}
+
+// WorkloadKind is the kind of object that describes a running instance.
+type WorkloadKind string
+
+// The workload kinds.
+const (
+	KindPod           WorkloadKind = "Pod"
+	KindWorkloadEntry WorkloadKind = "WorkloadEntry"
+	KindInstance      WorkloadKind = "Instance" // an instance of a foreign registry
+)
+
+// WorkloadKey identifies a workload: pods of one name in two members are two workloads.
+type WorkloadKey struct {
+	Cluster   ClusterID
+	Kind      WorkloadKind
+	Namespace string
+	Name      string
+}
+
+// Workload is a running instance that selectors may join to services of any registry.
+type Workload struct {
+	Kind      WorkloadKind
+	Namespace string
+	Name      string
+	Labels    Labels
+	// Address is the IP (AddrPort with port 0), DNS name or unix socket of the instance; none for a
+	// WorkloadEntry reachable only through its network's gateway. Addr.Cluster is the member it runs in.
+	Address        Addr
+	Ports          map[string]uint16 // named ports
+	Network        string
+	Locality       Locality
+	ServiceAccount string
+	TLSMode        string
+	Health         Health
+	Weight         uint32
+	Node           string
+	Source         Source
+}
+
+// Key gives the workload's identity.
+func (w *Workload) Key() WorkloadKey {
+	return WorkloadKey{Cluster: w.Source.Shard.Cluster, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
+}
+
+// Config is a configuration object other than a service or a workload.
+type Config struct {
+	Kind      string // "MeshConfig", "MeshNetworks", "VirtualService" …
+	Namespace string
+	Name      string
+	Spec      any  // the decoded message of istio.io/api; nil when NotServed
+	NotServed bool // accepted, but no part of the hub uses this kind yet
+	Source    Source
+}
+
+// The kinds of mesh-wide configuration.
+const (
+	ConfigMesh     = "MeshConfig"   // Spec is *istio.io/api/mesh/v1alpha1.MeshConfig
+	ConfigNetworks = "MeshNetworks" // Spec is *istio.io/api/mesh/v1alpha1.MeshNetworks
+)

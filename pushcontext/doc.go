@@ -1,0 +1,12 @@
+// Package pushcontext holds the published state of the hub: an immutable, versioned PushContext
+// made of small views that are shared between versions, the deltas between versions, and the Hub
+// through which one writer publishes and any number of readers follow.
+//
+//	services ─merge─► ServiceView ──┐            Hub: current ──► readers
+//	                  ShapeView     ├─► Builder ─► PushContext + Delta ─► ring ─► Between(from, to)
+//	MeshConfig ─────► MeshView ─────┘   derives HostView, PortView, InstanceView
+//
+// A view is the complete input of some xDS resources: whatever is built from it is memoised on it
+// (see [Memo]) and dies with it, so there is no cache to invalidate. A view's Rev is the version at
+// which it last changed; an unchanged view keeps its pointer.
+package pushcontext

@@ -1,0 +1,149 @@
+package pushcontext
+
+import (
+	"iter"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
+
+// PushContext is one published state of the mesh. It is immutable and safe for any number of
+// readers.
+type PushContext struct {
+	Version uint64
+	Time    time.Time // when it was committed
+	Mesh    *MeshView
+	Shards  []ShardInfo     // by key
+	Configs []*model.Config // configuration objects other than the mesh's own, by shard, kind, namespace, name
+
+	hosts     cowMap[string, *HostView]
+	ports     cowMap[uint16, *PortView]
+	instances cowMap[model.InstanceKey, *InstanceView]
+	noTargets *TargetsView
+}
+
+// Reader is what view resolution needs to know of a proxy.
+type Reader struct {
+	Cluster   model.ClusterID
+	Namespace string
+	Instances []model.InstanceKey // its addresses, primary first
+}
+
+// Host gives every service with the host name; nil if there is none.
+func (p *PushContext) Host(host string) *HostView {
+	h, _ := p.hosts.get(host)
+	return h
+}
+
+// Hosts yields every host, in no particular order.
+func (p *PushContext) Hosts() iter.Seq2[string, *HostView] { return p.hosts.all() }
+
+// Services yields every service, in no particular order.
+func (p *PushContext) Services() iter.Seq[*ServiceView] {
+	return func(yield func(*ServiceView) bool) {
+		for _, h := range p.hosts.all() {
+			for _, s := range h.Services {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Service gives the service of the key; nil if there is none.
+func (p *PushContext) Service(key model.ServiceKey) *ServiceView {
+	h := p.Host(key.Host)
+	if h == nil {
+		return nil
+	}
+	for _, s := range h.Services {
+		if s.Shape.Key == key {
+			return s
+		}
+	}
+	return nil
+}
+
+// Port gives the services that have a port number; nil if none has.
+func (p *PushContext) Port(n uint16) *PortView {
+	v, _ := p.ports.get(n)
+	return v
+}
+
+// Instance gives what is known of the first of the addresses that serves anything; nil if none does.
+func (p *PushContext) Instance(keys ...model.InstanceKey) *InstanceView {
+	for _, k := range keys {
+		if v, ok := p.instances.get(k); ok {
+			return v
+		}
+	}
+	return nil
+}
+
+// Instances yields every workload address, in no particular order.
+func (p *PushContext) Instances() iter.Seq2[model.InstanceKey, *InstanceView] {
+	return p.instances.all()
+}
+
+// View resolves a key for a reader. It reports the view and the version at which what the key means
+// to some reader last changed; a nil view means that the reader has no such view.
+func (p *PushContext) View(key ViewKey, r *Reader) (v View, rev uint64) {
+	switch key.Kind {
+	case ViewService, ViewShape:
+		return p.hostView(key, r)
+	case ViewPort:
+		if v := p.Port(key.Port); v != nil {
+			return v, v.rev
+		}
+	case ViewTargets:
+		if i := p.Instance(r.Instances...); i != nil {
+			return i.Targets, i.Rev
+		}
+		return p.noTargets, p.Version // it may just have lost its targets
+	case ViewMesh:
+		return p.Mesh, p.Mesh.rev
+	}
+	return nil, 0
+}
+
+func (p *PushContext) hostView(key ViewKey, r *Reader) (View, uint64) {
+	h := p.Host(key.Host)
+	if h == nil {
+		return nil, 0
+	}
+	rev := h.Rev
+	if key.Kind == ViewShape {
+		rev = h.ShapeRev
+	}
+	switch s := h.Resolve(r.Cluster, r.Namespace); {
+	case s == nil:
+		return nil, rev
+	case key.Kind == ViewShape:
+		return s.Shape, rev
+	default:
+		return s, rev
+	}
+}
+
+// Keys yields the key of every view of a kind, in no particular order.
+func (p *PushContext) Keys(kind ViewKind) iter.Seq[ViewKey] {
+	return func(yield func(ViewKey) bool) {
+		switch kind {
+		case ViewService, ViewShape:
+			for h := range p.hosts.all() {
+				if !yield(ViewKey{Kind: kind, Host: h}) {
+					return
+				}
+			}
+		case ViewPort:
+			for n := range p.ports.all() {
+				if !yield(ViewKey{Kind: kind, Port: n}) {
+					return
+				}
+			}
+		case ViewTargets, ViewMesh:
+			yield(ViewKey{Kind: kind})
+		}
+	}
+}

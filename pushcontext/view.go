@@ -1,0 +1,183 @@
+package pushcontext
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
+
+// ViewKind is the kind of a view that resources are built from.
+type ViewKind uint8
+
+// The view kinds. A key of kind ViewService or ViewShape names a host, which is resolved to one
+// service for the reader (see [HostView.Resolve]); ViewTargets and ViewMesh exist once per reader.
+const (
+	ViewService ViewKind = iota // *ServiceView: shape and endpoints
+	ViewShape                   // *ShapeView: everything but the endpoints
+	ViewPort                    // *PortView: the services that share a port number
+	ViewTargets                 // *TargetsView: what the reader's own workload serves
+	ViewMesh                    // *MeshView: mesh-wide settings
+)
+
+// ViewKey names a view within a snapshot, as seen by one reader.
+type ViewKey struct {
+	Kind ViewKind
+	Host string
+	Port uint16
+}
+
+// View is the complete and immutable input of some resources.
+type View interface {
+	// Revision is the version at which the view last changed.
+	Revision() uint64
+	// Derived is where values built from the view are kept.
+	Derived() *Memo
+}
+
+// base is what every view has.
+type base struct {
+	rev  uint64 // set by the Builder, once, before publication
+	memo Memo
+}
+
+func (b *base) Revision() uint64 { return b.rev }
+func (b *base) Derived() *Memo   { return &b.memo }
+
+// Contribution is one shard's definition of a service.
+type Contribution struct {
+	Source model.Source
+	Won    bool // its ports, resolution and policy are the ones in force
+}
+
+// Conflict is a disagreement between two definitions of one service.
+type Conflict struct {
+	Field  string // "ports", "resolution", "exportTo", "location" …
+	Winner model.Source
+	Loser  model.Source
+	Detail string // what was kept and what was dropped
+}
+
+// ShapeView is a merged service without its endpoints: all that clusters, listeners and routes need.
+// It keeps its pointer while only endpoints change.
+type ShapeView struct {
+	base
+	Key             model.ServiceKey
+	Name            string
+	Ports           []model.Port // union over shards, by number
+	Addresses       map[model.ClusterID][]netip.Prefix
+	MeshAddresses   bool // Addresses hold in every member (ServiceEntry), not only in their own
+	Resolution      model.Resolution
+	External        bool
+	AliasOf         string
+	Export          Export
+	ServiceAccounts []string // sorted union
+	Traffic         model.TrafficDistribution
+	NodeLocal       bool
+	PublishNotReady bool
+	Persistent      bool
+	Created         time.Time
+	Native          bool            // defined by a registry's own service object, not by a ServiceEntry
+	Inline          []PortEndpoints // endpoints that are part of the shape: DNS names, headless TCP
+	Contributions   []Contribution  // by shard, then object
+	Conflicts       []Conflict
+	Mesh            *MeshView
+}
+
+// PortEndpoints are the endpoints behind one port name, grouped by locality.
+type PortEndpoints struct {
+	Port       string
+	Localities []LocalityEndpoints // by Locality
+}
+
+// LocalityEndpoints are the endpoints of one locality, by Addr.
+type LocalityEndpoints struct {
+	Locality  model.Locality
+	Endpoints []*model.Endpoint
+}
+
+// ServiceView is a merged service with its endpoints.
+type ServiceView struct {
+	base
+	Shape     *ShapeView
+	Endpoints []PortEndpoints  // by port name; every health state
+	LeftOut   []model.LeftOut  // candidates that serve nobody, by Addr
+	Demoted   []model.ShardKey // stale for so long that other members see their endpoints at lower priority; sorted
+}
+
+// Port gives the endpoints behind a port name.
+func (v *ServiceView) Port(name string) []LocalityEndpoints {
+	for i := range v.Endpoints {
+		if v.Endpoints[i].Port == name {
+			return v.Endpoints[i].Localities
+		}
+	}
+	return nil
+}
+
+// PortNumbered gives the service port with the number.
+func (s *ShapeView) PortNumbered(n uint16) (model.Port, bool) {
+	for _, p := range s.Ports {
+		if p.Number == n {
+			return p, true
+		}
+	}
+	return model.Port{}, false
+}
+
+// HostView is every service with one host name: usually one, several when ServiceEntries of several
+// namespaces claim the host or members keep it cluster-local.
+type HostView struct {
+	Host     string
+	Services []*ServiceView // by precedence: see precedes
+	Rev      uint64         // version at which anything last changed
+	ShapeRev uint64         // version at which more than endpoints last changed
+}
+
+// PortView is the set of services that have a port of one number, oldest first. Listeners and route
+// tables are built from it.
+type PortView struct {
+	base
+	Number   uint16
+	Services []*ShapeView
+	Mesh     *MeshView
+}
+
+// Target is one port that a workload serves.
+type Target struct {
+	Host      string
+	Namespace string
+	Name      string // short service name
+	Port      uint16 // service port
+	PortName  string
+	Protocol  model.Protocol
+	Endpoint  uint16 // port on the workload
+}
+
+// TargetsView is what a workload serves. Workloads that serve the same share one.
+type TargetsView struct {
+	base
+	Targets []Target // by Endpoint, then Host, then Port
+	Mesh    *MeshView
+}
+
+// InstanceView is one workload address: what it serves and what its endpoint says of it.
+type InstanceView struct {
+	Key      model.InstanceKey
+	Targets  *TargetsView
+	Locality model.Locality
+	Network  string
+	Rev      uint64
+}
+
+// ShardInfo is what the snapshot knows of one registry.
+type ShardInfo struct {
+	Key         model.ShardKey
+	Status      model.Status
+	Synced      bool      // has delivered its full truth at least once
+	SyncedAt    time.Time // last Replace; zero if none
+	LastEvent   time.Time // last row received
+	Rows        [model.RowKinds]int
+	NotServed   map[string]int // accepted configuration that nothing uses yet, by kind
+	Replacement string         // why a pending replacement instance has not taken over, "" if none
+}

@@ -1,0 +1,101 @@
+package pushcontext
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
+
+// Export says which namespaces may resolve a service: exportTo with "." and defaults resolved.
+type Export struct {
+	Public     bool
+	Namespaces []string // sorted; used when not Public. Empty = nobody ("~")
+}
+
+// NewExport resolves an exportTo list of an object in a namespace. An empty list takes the mesh's
+// default; an empty default is public.
+func NewExport(exportTo, meshDefault []string, namespace string) Export {
+	if len(exportTo) == 0 {
+		exportTo = meshDefault
+	}
+	if len(exportTo) == 0 {
+		return Export{Public: true}
+	}
+	var e Export
+	for _, x := range exportTo {
+		switch x = strings.TrimSpace(x); x {
+		case "*":
+			return Export{Public: true}
+		case "~", "":
+		case ".":
+			e.Namespaces = append(e.Namespaces, namespace)
+		default:
+			e.Namespaces = append(e.Namespaces, x)
+		}
+	}
+	slices.Sort(e.Namespaces)
+	e.Namespaces = slices.Compact(e.Namespaces)
+	return e
+}
+
+// Includes reports whether the namespace may resolve the service.
+func (e Export) Includes(namespace string) bool {
+	if e.Public {
+		return true
+	}
+	_, ok := slices.BinarySearch(e.Namespaces, namespace)
+	return ok
+}
+
+// Equal reports whether both admit the same namespaces.
+func (e Export) Equal(o Export) bool {
+	return e.Public == o.Public && slices.Equal(e.Namespaces, o.Namespaces)
+}
+
+// Visible is the one visibility rule: it decides for clusters, endpoints, listeners and routes alike
+// whether a proxy of a cluster and namespace may use the service.
+func (s *ShapeView) Visible(cluster model.ClusterID, namespace string) bool {
+	return (s.Key.Cluster == "" || s.Key.Cluster == cluster) && s.Export.Includes(namespace)
+}
+
+// precedes orders services that share a host: services known to one member before mesh-wide ones,
+// native ones before ServiceEntries, then older ones, then by key.
+func precedes(a, b *ShapeView) int {
+	return cmp.Or(
+		-boolCompare(a.Key.Cluster != "", b.Key.Cluster != ""),
+		-boolCompare(a.Native, b.Native),
+		a.Created.Compare(b.Created),
+		a.Key.Compare(b.Key),
+	)
+}
+
+func boolCompare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// Resolve gives the service that the host means to a proxy: the first visible one by precedence,
+// but one of the proxy's own namespace before those of others. Nil if none is visible.
+func (h *HostView) Resolve(cluster model.ClusterID, namespace string) *ServiceView {
+	if h == nil {
+		return nil
+	}
+	var found *ServiceView
+	for _, s := range h.Services {
+		switch {
+		case !s.Shape.Visible(cluster, namespace):
+		case s.Shape.Key.Namespace == namespace && (found == nil || found.Shape.Key.Cluster == s.Shape.Key.Cluster):
+			return s
+		case found == nil:
+			found = s
+		}
+	}
+	return found
+}

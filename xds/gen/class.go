@@ -1,0 +1,113 @@
+package gen
+
+import (
+	"net/netip"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
+
+// NodeType is the role of a proxy.
+type NodeType uint8
+
+// The served node types.
+const (
+	Sidecar NodeType = iota
+	Router
+)
+
+// Interception is how traffic reaches a sidecar (node metadata INTERCEPTION_MODE).
+type Interception uint8
+
+// The interception modes.
+const (
+	InterceptRedirect Interception = iota
+	InterceptTProxy
+	InterceptNone
+)
+
+// Extensions is the set of optional Envoy extensions that a node lists and generators use.
+type Extensions uint32
+
+// The optional extensions: those of Istio's own Envoy build.
+const (
+	ExtIstioALPN             Extensions = 1 << iota // istio.alpn (HTTP)
+	ExtIstioMetadataExchange                        // istio.metadata_exchange (network)
+	ExtIstioPeerMetadata                            // istio.peer_metadata, envoy.filters.http.peer_metadata (HTTP)
+	ExtIstioStats                                   // istio.stats (HTTP and network)
+)
+
+// Class is the set of proxy traits that resources may depend on. Proxies of equal class share
+// everything except what their own workload serves. It is comparable.
+type Class struct {
+	Type         NodeType
+	Cluster      model.ClusterID
+	Network      string
+	Namespace    string
+	DNSDomain    string // "<namespace>.svc.<suffix>"
+	Node         string // Kubernetes node
+	Locality     model.Locality
+	IPv4, IPv6   bool       // address families that the proxy has
+	IP           netip.Addr // primary instance address
+	Interception Interception
+	// Bind is the loopback address of a proxy that says it lives on one: it shares its host with other
+	// proxies, so listeners that would bind 127.0.0.1 or the wildcard bind here. Invalid otherwise.
+	Bind       netip.Addr
+	Extensions Extensions
+	HTTP10     bool // node metadata HTTP10
+	// ExposeServices lets a router without Gateway configuration listen on every HTTP service port
+	// (node metadata ISTHMUS_EXPOSE_SERVICES); off unless asked for.
+	ExposeServices bool
+}
+
+// Traits is a set of Class fields.
+type Traits uint16
+
+// The traits; each keeps the fields named in its comment.
+const (
+	TraitType         Traits = 1 << iota // Type, ExposeServices
+	TraitCluster                         // Cluster
+	TraitNetwork                         // Network
+	TraitNamespace                       // Namespace, DNSDomain
+	TraitNode                            // Node
+	TraitLocality                        // Locality
+	TraitFamilies                        // IPv4, IPv6
+	TraitIP                              // IP
+	TraitInterception                    // Interception, Bind
+	TraitExtensions                      // Extensions, HTTP10
+)
+
+// Keep gives the class reduced to the traits.
+func (c Class) Keep(t Traits) Class {
+	var k Class
+	if t&TraitType != 0 {
+		k.Type, k.ExposeServices = c.Type, c.ExposeServices
+	}
+	if t&TraitCluster != 0 {
+		k.Cluster = c.Cluster
+	}
+	if t&TraitNetwork != 0 {
+		k.Network = c.Network
+	}
+	if t&TraitNamespace != 0 {
+		k.Namespace, k.DNSDomain = c.Namespace, c.DNSDomain
+	}
+	if t&TraitNode != 0 {
+		k.Node = c.Node
+	}
+	if t&TraitLocality != 0 {
+		k.Locality = c.Locality
+	}
+	if t&TraitFamilies != 0 {
+		k.IPv4, k.IPv6 = c.IPv4, c.IPv6
+	}
+	if t&TraitIP != 0 {
+		k.IP = c.IP
+	}
+	if t&TraitInterception != 0 {
+		k.Interception, k.Bind = c.Interception, c.Bind
+	}
+	if t&TraitExtensions != 0 {
+		k.Extensions, k.HTTP10 = c.Extensions, c.HTTP10
+	}
+	return k
+}

@@ -1,0 +1,42 @@
+package gen
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// Type URLs of the served resource types.
+const (
+	typePrefix  = "type.googleapis.com/envoy.config."
+	ClusterURL  = typePrefix + "cluster.v3.Cluster"
+	EndpointURL = typePrefix + "endpoint.v3.ClusterLoadAssignment"
+	ListenerURL = typePrefix + "listener.v3.Listener"
+	RouteURL    = typePrefix + "route.v3.RouteConfiguration"
+)
+
+// Generator makes the resources of one xDS type.
+type Generator interface {
+	TypeURL() string
+	// Kinds are the kinds of view that resources of this type are built from.
+	Kinds() []pushcontext.ViewKind
+	// Key names the view that a resource is built from; false if no view can have such a resource.
+	Key(name string) (pushcontext.ViewKey, bool)
+	// Traits are the only class traits that this view's resources may depend on.
+	Traits(v pushcontext.View) Traits
+	// Names lists the resources that the view has for a class, each once. The class holds the
+	// declared traits only.
+	Names(v pushcontext.View, c Class) []string
+	// Build makes one listed resource: the deterministic encoding of a message of TypeURL.
+	Build(v pushcontext.View, c Class, name string) ([]byte, error)
+}
+
+// All are the generators in the order in which resources are made known to a proxy.
+func All() []Generator {
+	return []Generator{Clusters{}, Endpoints{}, Listeners{}, Routes{}}
+}
+
+// marshal is the one way messages are encoded: equal messages give equal bytes.
+func marshal(m proto.Message) ([]byte, error) {
+	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
+}
