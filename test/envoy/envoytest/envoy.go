@@ -1,0 +1,273 @@
+package envoytest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	startLimit = 30 * time.Second // from exec to a readable admin address
+	stopLimit  = 10 * time.Second // from SIGTERM to SIGKILL
+	logTail    = 16 << 10         // bytes of log shown when a test fails
+)
+
+// Options describe one Envoy process.
+type Options struct {
+	// Name is used in messages; default "envoy".
+	Name string
+	// Bootstrap is the configuration, YAML or JSON. Its admin address is
+	// replaced by a free port of 127.0.0.1.
+	Bootstrap []byte
+	// Namespace to run in; nil is the caller's own.
+	Namespace *Namespace
+	// UID and GID to run as; 0 is the caller's own. Sidecars behind
+	// Namespace.Intercept run as ProxyUID.
+	UID int
+	// LogLevel is Envoy's --log-level; default "warning".
+	LogLevel string
+	// Concurrency is the number of worker threads; default 1.
+	Concurrency int
+	// Args are added to the command line.
+	Args []string
+	// Binary is the Envoy to run; default Binary().
+	Binary string
+}
+
+func (o *Options) setDefaults(ctx context.Context) (err error) {
+	if o.Name == "" {
+		o.Name = "envoy"
+	}
+	if o.LogLevel == "" {
+		o.LogLevel = "warning"
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = 1
+	}
+	if o.Binary == "" {
+		o.Binary, err = Binary(ctx)
+	}
+	return err
+}
+
+// Envoy is a running Envoy process. Its methods may be called from several
+// goroutines.
+type Envoy struct {
+	// Read-only after Launch.
+	Name     string
+	AdminURL string // "http://127.0.0.1:PORT", reachable inside its namespace
+	admin    *http.Client
+	dir      string // private folder: configuration, admin address, log
+	cmd      *exec.Cmd
+
+	exited chan struct{} // closed when the process is gone
+	status error         // of the process; readable after exited
+}
+
+// Start runs an Envoy for the length of a test.
+func Start(t testing.TB, opts Options) *Envoy {
+	t.Helper()
+	e, err := Launch(t.Context(), opts)
+	if err != nil {
+		t.Fatalf("start envoy: %v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of envoy %s (its end):\n%s", e.Name, e.Log())
+		}
+		if err := e.Close(); err != nil {
+			t.Errorf("close envoy %s: %v", e.Name, err)
+		}
+	})
+	return e
+}
+
+// Launch runs an Envoy until Close. It returns when the admin interface is up,
+// which is before the Envoy is ready to serve: see WaitReady. An Envoy that
+// exits at once, for instance over its configuration, is an error with the end
+// of its log.
+func Launch(ctx context.Context, opts Options) (*Envoy, error) {
+	if err := opts.setDefaults(ctx); err != nil {
+		return nil, err
+	}
+	config, err := withAdmin(opts.Bootstrap)
+	if err != nil {
+		return nil, fmt.Errorf("envoy %s: %w", opts.Name, err)
+	}
+	dir, err := workDir(config, opts.UID)
+	if err != nil {
+		return nil, fmt.Errorf("envoy %s: %w", opts.Name, err)
+	}
+	e := &Envoy{Name: opts.Name, admin: opts.Namespace.HTTPClient(), dir: dir, exited: make(chan struct{})}
+	if err := e.run(opts); err != nil {
+		return nil, errors.Join(fmt.Errorf("envoy %s: %w", opts.Name, err), os.RemoveAll(dir))
+	}
+	if err := e.waitAdmin(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("envoy %s: %w", opts.Name, err), e.Close())
+	}
+	return e, nil
+}
+
+// workDir makes a folder that the Envoy's user may read and write, holding the
+// configuration. It is not in t.TempDir, which other users cannot enter.
+func workDir(config []byte, uid int) (string, error) {
+	dir, err := os.MkdirTemp("", "isthmus-envoy-")
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "bootstrap.json")
+	err = errors.Join(os.Chmod(dir, 0o755), os.WriteFile(file, config, 0o644))
+	if uid != 0 {
+		err = errors.Join(err, os.Chown(dir, uid, uid))
+	}
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, nil
+}
+
+// run starts the process and the goroutine that reaps it.
+func (e *Envoy) run(opts Options) error {
+	binary, err := os.Open(opts.Binary)
+	if err != nil {
+		return err
+	}
+	defer binary.Close()
+	log, err := os.Create(filepath.Join(e.dir, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	e.cmd = command(opts, e.dir)
+	e.cmd.Stdout, e.cmd.Stderr = log, log
+	e.cmd.ExtraFiles = []*os.File{binary}
+	if err := opts.Namespace.Do(e.cmd.Start); err != nil {
+		return fmt.Errorf("start %s: %w", opts.Binary, err)
+	}
+	go func() {
+		e.status = e.cmd.Wait()
+		close(e.exited)
+	}()
+	return nil
+}
+
+// command builds the process. The binary is executed through an inherited
+// descriptor, number 3: the cache may lie in a home folder that the Envoy's
+// user cannot enter.
+func command(opts Options, dir string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/fd/3", append([]string{
+		"--config-path", filepath.Join(dir, "bootstrap.json"),
+		"--admin-address-path", filepath.Join(dir, "admin"),
+		"--disable-hot-restart",
+		"--concurrency", strconv.Itoa(opts.Concurrency),
+		"--log-level", opts.LogLevel,
+	}, opts.Args...)...)
+	cmd.Args[0] = "envoy"
+	cmd.Dir = dir
+	// An own process group keeps a terminal's Ctrl-C for the parent, which then
+	// stops its Envoys in order; should the parent be killed, they go too.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if opts.UID != 0 {
+		id := uint32(opts.UID)
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: id, Gid: id}
+	}
+	return cmd
+}
+
+// waitAdmin waits for the file into which Envoy writes its admin address.
+func (e *Envoy) waitAdmin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	return Poll(ctx, func() error {
+		if err := e.alive(); err != nil {
+			return err
+		}
+		addr, err := os.ReadFile(filepath.Join(e.dir, "admin"))
+		if err != nil {
+			return fmt.Errorf("no admin address yet: %w", err)
+		}
+		if len(addr) == 0 {
+			return errors.New("no admin address yet: the file is empty")
+		}
+		e.AdminURL = "http://" + strings.TrimSpace(string(addr))
+		return nil
+	})
+}
+
+// alive is a Permanent error if the process has exited.
+func (e *Envoy) alive() error {
+	select {
+	case <-e.exited:
+		return Permanent(fmt.Errorf("it exited (%v); the end of its log:\n%s", e.cmd.ProcessState, e.Log()))
+	default:
+		return nil
+	}
+}
+
+// Pid of the process.
+func (e *Envoy) Pid() int { return e.cmd.Process.Pid }
+
+// Exited is closed when the process is gone, for whatever reason.
+func (e *Envoy) Exited() <-chan struct{} { return e.exited }
+
+// Stop asks the process to end (SIGTERM, which cuts requests in flight) and
+// waits until it is gone. Stopping a stopped Envoy does nothing.
+func (e *Envoy) Stop() error {
+	return e.end(syscall.SIGTERM)
+}
+
+// Kill ends the process without notice (SIGKILL) and waits until it is gone.
+func (e *Envoy) Kill() error {
+	return e.end(syscall.SIGKILL)
+}
+
+func (e *Envoy) end(signal syscall.Signal) error {
+	if err := e.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	limit := time.NewTimer(stopLimit)
+	defer limit.Stop()
+	select {
+	case <-e.exited:
+		return nil
+	case <-limit.C:
+	}
+	if signal == syscall.SIGKILL {
+		return fmt.Errorf("process %d outlives SIGKILL", e.Pid())
+	}
+	return e.end(syscall.SIGKILL)
+}
+
+// Close stops the process if it still runs and removes its files.
+func (e *Envoy) Close() error {
+	return errors.Join(e.Stop(), os.RemoveAll(e.dir))
+}
+
+// Log is the end of what the process has written so far.
+func (e *Envoy) Log() string {
+	f, err := os.Open(filepath.Join(e.dir, "log"))
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > logTail {
+		if _, err := f.Seek(-logTail, io.SeekEnd); err != nil {
+			return err.Error()
+		}
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
