@@ -190,11 +190,11 @@ func TestBackendCloseCutsTCP(t *testing.T) {
 func TestHandlerAndStatusError(t *testing.T) {
 	t.Parallel()
 	b := envoytest.StartBackend(t, envoytest.BackendOptions{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not today", 503) }),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not today", http.StatusServiceUnavailable) }),
 	})
 	_, err := envoytest.Get(t.Context(), http.DefaultClient, "http://"+b.Addr, "")
 	var status *envoytest.StatusError
-	if !errors.As(err, &status) || status.Code != 503 || !strings.Contains(err.Error(), "not today") {
+	if !errors.As(err, &status) || status.Code != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "not today") {
 		t.Errorf("got %v, want status 503 with its text", err)
 	}
 	http.DefaultClient.CloseIdleConnections()
