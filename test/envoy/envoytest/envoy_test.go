@@ -190,7 +190,9 @@ func TestBackendCloseCutsTCP(t *testing.T) {
 func TestHandlerAndStatusError(t *testing.T) {
 	t.Parallel()
 	b := envoytest.StartBackend(t, envoytest.BackendOptions{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not today", http.StatusServiceUnavailable) }),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "not today", http.StatusServiceUnavailable)
+		}),
 	})
 	_, err := envoytest.Get(t.Context(), http.DefaultClient, "http://"+b.Addr, "")
 	var status *envoytest.StatusError
