@@ -1,10 +1,8 @@
 package pushcontext
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -16,14 +14,15 @@ type Change struct {
 	View *ServiceView
 }
 
-// Commit is the input of one new version. Views in Services are fresh: the Builder stamps them.
-// A ServiceView whose shape did not change carries the Shape pointer of its predecessor.
+// Commit is the input of one new version. Views are fresh: the Builder stamps them, and panics on one
+// that was published before. A ServiceView whose shape did not change carries the Shape pointer of its
+// predecessor.
 type Commit struct {
-	Services []Change
-	Mesh     *MeshView // non-nil when mesh-wide settings changed; then Services holds every service
+	Services []Change  // each key once
+	Mesh     *MeshView // set in the first commit and when mesh-wide settings changed; then Services holds every service, of fresh shapes
 	Shards   []ShardInfo
 	Configs  []*model.Config
-	Reasons  []string
+	Reasons  []string // in any order
 	Time     time.Time
 }
 
@@ -31,11 +30,6 @@ type Commit struct {
 type Builder struct {
 	prev    *PushContext
 	targets map[string]*sharedTargets
-}
-
-type sharedTargets struct {
-	view *TargetsView
-	refs int
 }
 
 // NewBuilder starts at version 0 with no services.
@@ -59,7 +53,7 @@ func (b *Builder) Commit(c Commit) (*PushContext, *Delta) {
 func (b *Builder) step(c Commit) *step {
 	base := b.prev
 	if c.Mesh != nil {
-		c.Mesh.rev = b.prev.Version + 1
+		c.Mesh.stamp(b.prev.Version + 1)
 		b.targets = map[string]*sharedTargets{}
 		base = &PushContext{Mesh: c.Mesh, noTargets: &TargetsView{Mesh: c.Mesh}}
 		base.noTargets.rev = c.Mesh.rev
@@ -84,16 +78,16 @@ type step struct {
 	endpoints  map[string]struct{}
 	shape      map[string]struct{}
 	moved      map[model.InstanceKey]struct{}
+	buf        []byte // scratch
 }
 
 type portChange struct {
-	drop map[*ShapeView]struct{}
-	add  []*ShapeView
+	drop, add []*ShapeView
 }
 
 func (s *step) service(c Change) {
 	old := s.base.Service(c.Key)
-	if old == nil && c.View == nil {
+	if old == c.View {
 		return
 	}
 	changed := s.stamp(old, c.View)
@@ -112,11 +106,11 @@ func (s *step) stamp(old, next *ServiceView) bool {
 	if next == nil {
 		return true
 	}
-	next.rev = s.version
+	next.stamp(s.version)
 	if old != nil && old.Shape == next.Shape {
 		return false
 	}
-	next.Shape.rev = s.version
+	next.Shape.stamp(s.version)
 	return true
 }
 
@@ -147,7 +141,8 @@ func (s *step) setHost(c Change, shapeChanged bool) {
 func (s *step) markPorts(old, next *ServiceView) {
 	if old != nil {
 		for _, p := range old.Shape.Ports {
-			s.port(p.Number).drop[old.Shape] = struct{}{}
+			pc := s.port(p.Number)
+			pc.drop = append(pc.drop, old.Shape)
 		}
 	}
 	if next != nil {
@@ -161,7 +156,7 @@ func (s *step) markPorts(old, next *ServiceView) {
 func (s *step) port(n uint16) *portChange {
 	pc := s.dirtyPorts[n]
 	if pc == nil {
-		pc = &portChange{drop: map[*ShapeView]struct{}{}}
+		pc = &portChange{}
 		s.dirtyPorts[n] = pc
 	}
 	return pc
@@ -175,19 +170,12 @@ func oldest(a, b *ShapeView) int {
 }
 
 func (s *step) setPort(n uint16, pc *portChange) {
-	old, _ := s.ports.get(n)
-	var kept []*ShapeView
-	if old != nil {
-		kept = make([]*ShapeView, 0, len(old.Services)+len(pc.add))
-		for _, v := range old.Services {
-			if _, gone := pc.drop[v]; !gone {
-				kept = append(kept, v)
-			}
-		}
+	v := &PortView{Number: n, Mesh: s.base.Mesh}
+	v.stamp(s.version)
+	if old, ok := s.ports.get(n); ok {
+		v.Services = old.Services
 	}
-	slices.SortFunc(pc.add, oldest)
-	v := &PortView{Number: n, Services: mergeSorted(kept, slices.Compact(pc.add)), Mesh: s.base.Mesh}
-	v.rev = s.version
+	v.Services = pc.apply(v.Services)
 	if len(v.Services) == 0 {
 		s.ports.delete(n)
 		return
@@ -195,139 +183,31 @@ func (s *step) setPort(n uint16, pc *portChange) {
 	s.ports.set(n, v)
 }
 
+// apply gives the changed copy of a sorted list: it searches for what changes and copies what lies
+// between, since most services share a few port numbers.
+func (pc *portChange) apply(services []*ShapeView) []*ShapeView {
+	out := make([]*ShapeView, 0, len(services)+len(pc.add))
+	slices.SortFunc(pc.drop, oldest)
+	for _, v := range slices.Compact(pc.drop) {
+		i, _ := slices.BinarySearchFunc(services, v, oldest)
+		out, services = append(out, services[:i]...), services[i+1:]
+	}
+	out = append(out, services...)
+	slices.SortFunc(pc.add, oldest)
+	return mergeSorted(out, slices.Compact(pc.add))
+}
+
+// mergeSorted merges b into a, which has room for it.
 func mergeSorted(a, b []*ShapeView) []*ShapeView {
-	if len(b) == 0 {
-		return a
+	end := len(a)
+	a = a[:end+len(b)]
+	for n := len(b); n > 0; n-- {
+		i, _ := slices.BinarySearchFunc(a[:end], b[n-1], oldest)
+		copy(a[i+n:], a[i:end])
+		a[i+n-1] = b[n-1]
+		end = i
 	}
-	out := make([]*ShapeView, 0, len(a)+len(b))
-	for len(a) > 0 && len(b) > 0 {
-		if oldest(a[0], b[0]) <= 0 {
-			out, a = append(out, a[0]), a[1:]
-		} else {
-			out, b = append(out, b[0]), b[1:]
-		}
-	}
-	return append(append(out, a...), b...)
-}
-
-func (s *step) setInstances(key model.ServiceKey, old, next *ServiceView) {
-	before, after := served(old), served(next)
-	for k := range before {
-		if _, still := after[k]; !still {
-			s.setInstance(k, key, instance{})
-		}
-	}
-	for k, in := range after {
-		was, had := before[k]
-		if had && was.locality == in.locality && was.network == in.network && slices.Equal(was.targets, in.targets) {
-			continue
-		}
-		s.setInstance(k, key, in)
-	}
-}
-
-// instance is what one service says of one workload address.
-type instance struct {
-	targets  []Target
-	locality model.Locality
-	network  string
-}
-
-func served(v *ServiceView) map[model.InstanceKey]instance {
-	if v == nil {
-		return nil
-	}
-	out := map[model.InstanceKey]instance{}
-	for _, port := range v.Shape.Ports {
-		for _, l := range v.Port(port.Name) {
-			for _, e := range l.Endpoints {
-				if !e.Addr.AddrPort.Addr().IsValid() {
-					continue
-				}
-				k := model.InstanceKey{Cluster: e.Addr.Cluster, IP: e.Addr.AddrPort.Addr()}
-				in := out[k]
-				in.locality, in.network = e.Locality, e.Network
-				in.targets = append(in.targets, Target{Host: v.Shape.Key.Host, Namespace: v.Shape.Key.Namespace, Name: v.Shape.Name,
-					Port: port.Number, PortName: port.Name, Protocol: port.Protocol, Endpoint: e.Addr.AddrPort.Port()})
-				out[k] = in
-			}
-		}
-	}
-	return out
-}
-
-func (s *step) setInstance(k model.InstanceKey, key model.ServiceKey, in instance) {
-	old, _ := s.instances.get(k)
-	targets := in.targets
-	next := &InstanceView{Key: k, Locality: in.locality, Network: in.network, Rev: s.version}
-	if old != nil {
-		for _, t := range old.Targets.Targets {
-			if t.Host != key.Host || t.Namespace != key.Namespace {
-				targets = append(targets[:len(targets):len(targets)], t)
-			}
-		}
-		if len(in.targets) == 0 {
-			next.Locality, next.Network = old.Locality, old.Network
-		}
-	}
-	s.swapInstance(k, old, next, targets)
-}
-
-func (s *step) swapInstance(k model.InstanceKey, old, next *InstanceView, targets []Target) {
-	if len(targets) == 0 {
-		s.instances.delete(k)
-	} else {
-		slices.SortFunc(targets, compareTargets)
-		next.Targets = s.share(slices.Compact(targets))
-		s.instances.set(k, next)
-	}
-	if old != nil {
-		s.release(old.Targets.Targets)
-	}
-	s.moved[k] = struct{}{}
-}
-
-func compareTargets(a, b Target) int {
-	switch {
-	case a.Endpoint != b.Endpoint:
-		return int(a.Endpoint) - int(b.Endpoint)
-	case a.Host != b.Host:
-		return strings.Compare(a.Host, b.Host)
-	case a.Namespace != b.Namespace:
-		return strings.Compare(a.Namespace, b.Namespace)
-	case a.Port != b.Port:
-		return int(a.Port) - int(b.Port)
-	}
-	return strings.Compare(a.PortName, b.PortName)
-}
-
-func targetsKey(ts []Target) string {
-	var b strings.Builder
-	for _, t := range ts {
-		fmt.Fprintf(&b, "%s/%s/%d/%s/%d/%d;", t.Host, t.Namespace, t.Port, t.PortName, t.Protocol, t.Endpoint)
-	}
-	return b.String()
-}
-
-func (s *step) share(ts []Target) *TargetsView {
-	key := targetsKey(ts)
-	e := s.targets[key]
-	if e == nil {
-		e = &sharedTargets{view: &TargetsView{Targets: ts, Mesh: s.base.Mesh}}
-		e.view.rev = s.version
-		s.targets[key] = e
-	}
-	e.refs++
-	return e.view
-}
-
-func (s *step) release(ts []Target) {
-	key := targetsKey(ts)
-	if e := s.targets[key]; e != nil {
-		if e.refs--; e.refs == 0 {
-			delete(s.targets, key)
-		}
-	}
+	return a
 }
 
 func (s *step) freeze(c Commit) *PushContext {
@@ -355,7 +235,7 @@ func (s *step) delta(c Commit, prev *PushContext) *Delta {
 		}
 	}
 	return &Delta{
-		From: s.version - 1, To: s.version, Mesh: c.Mesh != nil, Reasons: c.Reasons,
+		From: s.version - 1, To: s.version, Mesh: c.Mesh != nil, Reasons: slices.Compact(slices.Sorted(slices.Values(c.Reasons))),
 		Endpoints: slices.Sorted(maps.Keys(s.endpoints)), Shape: slices.Sorted(maps.Keys(s.shape)),
 		Ports: slices.Sorted(maps.Keys(ports)), Instances: slices.SortedFunc(maps.Keys(s.moved), model.InstanceKey.Compare),
 	}

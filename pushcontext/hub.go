@@ -12,6 +12,7 @@ const ringSize = 1024
 type Hub struct {
 	current atomic.Pointer[PushContext]
 	notify  func(*PushContext, *Delta) // read-only after NewHub
+	sealed  seal                       // owned by the publisher
 
 	mu   sync.Mutex
 	ring [ringSize]*Delta // guarded by mu; slot To % ringSize
@@ -26,12 +27,24 @@ func NewHub(notify func(*PushContext, *Delta)) *Hub { return &Hub{notify: notify
 func (h *Hub) Current() *PushContext { return h.current.Load() }
 
 // Publish makes pc current. It is called by one goroutine, with consecutive versions.
-//
-// The order matters: were the pointer stored first, a reader could take version v as seen before
-// delta v is in the ring, and lose the update.
 func (h *Hub) Publish(pc *PushContext, d *Delta) {
-	h.append(d)
-	h.current.Store(pc)
+	for _, step := range h.publication(pc, d) {
+		step()
+	}
+}
+
+// publication is what Publish does, in order: were the pointer stored first, a reader could take
+// version v as seen before delta v is in the ring, and lose the update.
+func (h *Hub) publication(pc *PushContext, d *Delta) []func() {
+	return []func(){
+		func() { h.append(d) },
+		func() { h.current.Store(pc) },
+		func() { h.wake(pc, d) },
+		func() { h.sealed.next(pc) },
+	}
+}
+
+func (h *Hub) wake(pc *PushContext, d *Delta) {
 	if h.notify != nil {
 		h.notify(pc, d)
 	}

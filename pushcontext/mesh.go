@@ -28,7 +28,7 @@ type MeshView struct {
 	Gateways      []Gateway // sorted by network, cluster, address
 }
 
-// NetworkGateways are the usable gateways of a network: those of the member first if it has any.
+// NetworkGateways are the usable gateways of a network: only those of the member if it has any there.
 func (m *MeshView) NetworkGateways(network string, cluster model.ClusterID) []Gateway {
 	var all, own []Gateway
 	for _, g := range m.Gateways {

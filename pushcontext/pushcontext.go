@@ -86,8 +86,9 @@ func (p *PushContext) Instances() iter.Seq2[model.InstanceKey, *InstanceView] {
 	return p.instances.all()
 }
 
-// View resolves a key for a reader. It reports the view and the version at which what the key means
-// to some reader last changed; a nil view means that the reader has no such view.
+// View resolves a key for a reader. It reports the view and a version since which the key means the
+// same to every reader. A nil view means that the reader has no such view; its version may be 0 even if
+// there was one.
 func (p *PushContext) View(key ViewKey, r *Reader) (v View, rev uint64) {
 	switch key.Kind {
 	case ViewService, ViewShape:
@@ -97,14 +98,24 @@ func (p *PushContext) View(key ViewKey, r *Reader) (v View, rev uint64) {
 			return v, v.rev
 		}
 	case ViewTargets:
-		if i := p.Instance(r.Instances...); i != nil {
-			return i.Targets, i.Rev
-		}
-		return p.noTargets, p.Version // it may just have lost its targets
+		return p.targets(r)
 	case ViewMesh:
 		return p.Mesh, p.Mesh.rev
 	}
 	return nil, 0
+}
+
+// targets resolves what the reader's workload serves. An address that serves nothing leaves no trace
+// of when it last did, so a reader that has one may just have changed.
+func (p *PushContext) targets(r *Reader) (View, uint64) {
+	switch i := p.Instance(r.Instances...); {
+	case i == nil:
+		return p.noTargets, p.Version
+	case i.Key != r.Instances[0]:
+		return i.Targets, p.Version
+	default:
+		return i.Targets, i.Rev
+	}
 }
 
 func (p *PushContext) hostView(key ViewKey, r *Reader) (View, uint64) {

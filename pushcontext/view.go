@@ -44,6 +44,14 @@ type base struct {
 func (b *base) Revision() uint64 { return b.rev }
 func (b *base) Derived() *Memo   { return &b.memo }
 
+// stamp sets the revision of a new view. A view that has one is read by others already.
+func (b *base) stamp(version uint64) {
+	if b.rev != 0 {
+		panic("pushcontext: a published view was committed as a new one")
+	}
+	b.rev = version
+}
+
 // Contribution is one shard's definition of a service.
 type Contribution struct {
 	Source model.Source
@@ -145,6 +153,7 @@ type PortView struct {
 
 // Target is one port that a workload serves.
 type Target struct {
+	Cluster   model.ClusterID // member that keeps the service to itself; "" for a mesh-wide service
 	Host      string
 	Namespace string
 	Name      string // short service name
@@ -157,17 +166,20 @@ type Target struct {
 // TargetsView is what a workload serves. Workloads that serve the same share one.
 type TargetsView struct {
 	base
-	Targets []Target // by Endpoint, then Host, then Port
+	Targets []Target // by Endpoint, then Host, Namespace, Cluster, Port
 	Mesh    *MeshView
+	key     string // equal targets, equal key
 }
 
-// InstanceView is one workload address: what it serves and what its endpoint says of it.
+// InstanceView is one workload address: what it serves and what its endpoints say of it. Where the
+// endpoints of several services differ, the first service by key has the word.
 type InstanceView struct {
 	Key      model.InstanceKey
 	Targets  *TargetsView
 	Locality model.Locality
 	Network  string
 	Rev      uint64
+	claims   []claim // one for each service that it backs, by service
 }
 
 // ShardInfo is what the snapshot knows of one registry.

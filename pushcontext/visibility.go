@@ -81,8 +81,9 @@ func boolCompare(a, b bool) int {
 	return -1
 }
 
-// Resolve gives the service that the host means to a proxy: the first visible one by precedence,
-// but one of the proxy's own namespace before those of others. Nil if none is visible.
+// Resolve gives the service that the host means to a proxy: a visible one, of its own member before
+// mesh-wide ones, among these of its own namespace before others, then by precedence. Nil if none is
+// visible.
 func (h *HostView) Resolve(cluster model.ClusterID, namespace string) *ServiceView {
 	if h == nil {
 		return nil

@@ -1,0 +1,167 @@
+package pushcontext
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
+
+// claim is what the endpoints of one service say of a workload address.
+type claim struct {
+	service  model.ServiceKey
+	locality model.Locality
+	network  string
+}
+
+// instance is a claim with what the service makes the workload serve.
+type instance struct {
+	claim
+	targets []Target
+}
+
+// sharedTargets counts the instances of a TargetsView, so that the last one takes it along.
+type sharedTargets struct {
+	view *TargetsView
+	refs int
+}
+
+func (s *step) setInstances(key model.ServiceKey, old, next *ServiceView) {
+	before, after := served(old), served(next)
+	for k := range before {
+		if _, still := after[k]; !still {
+			s.setInstance(k, key, nil)
+		}
+	}
+	for k, in := range after {
+		if was := before[k]; was == nil || was.claim != in.claim || !slices.Equal(was.targets, in.targets) {
+			s.setInstance(k, key, in)
+		}
+	}
+}
+
+// served gives the workload addresses behind a service.
+func served(v *ServiceView) map[model.InstanceKey]*instance {
+	if v == nil {
+		return nil
+	}
+	out := make(map[model.InstanceKey]*instance, v.count())
+	for _, port := range v.Shape.Ports {
+		for _, l := range v.Port(port.Name) {
+			for _, e := range l.Endpoints {
+				ip := e.Addr.AddrPort.Addr()
+				if !ip.IsValid() {
+					continue
+				}
+				k := model.InstanceKey{Cluster: e.Addr.Cluster, IP: ip}
+				in := out[k]
+				if in == nil {
+					in = &instance{claim: claim{service: v.Shape.Key, locality: e.Locality, network: e.Network}}
+					out[k] = in
+				}
+				in.targets = append(in.targets, target(v.Shape, port, e))
+			}
+		}
+	}
+	return out
+}
+
+// count is the size of the largest port: about as many workloads back the service.
+func (v *ServiceView) count() int {
+	most := 0
+	for _, p := range v.Endpoints {
+		n := 0
+		for _, l := range p.Localities {
+			n += len(l.Endpoints)
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
+func target(s *ShapeView, port model.Port, e *model.Endpoint) Target {
+	return Target{
+		Cluster: s.Key.Cluster, Host: s.Key.Host, Namespace: s.Key.Namespace, Name: s.Name,
+		Port: port.Number, PortName: port.Name, Protocol: port.Protocol, Endpoint: e.Addr.AddrPort.Port(),
+	}
+}
+
+func (t *Target) of(k model.ServiceKey) bool {
+	return t.Host == k.Host && t.Namespace == k.Namespace && t.Cluster == k.Cluster
+}
+
+// setInstance replaces what one service says of an address; nil takes it back.
+func (s *step) setInstance(k model.InstanceKey, key model.ServiceKey, in *instance) {
+	var claims []claim
+	var targets []Target
+	old, _ := s.instances.get(k)
+	if old != nil {
+		claims = slices.DeleteFunc(slices.Clone(old.claims), func(c claim) bool { return c.service == key })
+		targets = slices.DeleteFunc(slices.Clone(old.Targets.Targets), func(t Target) bool { return t.of(key) })
+	}
+	if in != nil {
+		claims, targets = append(claims, in.claim), append(targets, in.targets...)
+	}
+	slices.SortFunc(claims, func(a, b claim) int { return a.service.Compare(b.service) })
+	slices.SortFunc(targets, compareTargets)
+	s.swapInstance(k, old, claims, slices.Compact(targets))
+}
+
+func (s *step) swapInstance(k model.InstanceKey, old *InstanceView, claims []claim, targets []Target) {
+	if len(claims) == 0 {
+		s.instances.delete(k)
+	} else {
+		s.instances.set(k, &InstanceView{
+			Key: k, Targets: s.share(targets), Locality: claims[0].locality, Network: claims[0].network, Rev: s.version, claims: claims,
+		})
+	}
+	if old != nil {
+		s.release(old.Targets)
+	}
+	s.moved[k] = struct{}{}
+}
+
+func compareTargets(a, b Target) int {
+	return cmp.Or(
+		cmp.Compare(a.Endpoint, b.Endpoint),
+		strings.Compare(a.Host, b.Host),
+		strings.Compare(a.Namespace, b.Namespace),
+		strings.Compare(string(a.Cluster), string(b.Cluster)),
+		cmp.Compare(a.Port, b.Port),
+		strings.Compare(a.PortName, b.PortName),
+	)
+}
+
+// share gives the one view of equal targets.
+func (s *step) share(ts []Target) *TargetsView {
+	s.buf = appendTargets(s.buf[:0], ts)
+	e := s.targets[string(s.buf)]
+	if e == nil {
+		e = &sharedTargets{view: &TargetsView{Targets: ts, Mesh: s.base.Mesh, key: string(s.buf)}}
+		e.view.stamp(s.version)
+		s.targets[e.view.key] = e
+	}
+	e.refs++
+	return e.view
+}
+
+func (s *step) release(v *TargetsView) {
+	e := s.targets[v.key]
+	if e.refs--; e.refs == 0 {
+		delete(s.targets, v.key)
+	}
+}
+
+// appendTargets encodes every field, so that only equal targets have equal bytes.
+func appendTargets(b []byte, ts []Target) []byte {
+	for i := range ts {
+		t := &ts[i]
+		for _, x := range [...]string{string(t.Cluster), t.Host, t.Namespace, t.Name, t.PortName} {
+			b = append(binary.AppendUvarint(b, uint64(len(x))), x...)
+		}
+		b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(append(b, byte(t.Protocol)), t.Port), t.Endpoint)
+	}
+	return b
+}
