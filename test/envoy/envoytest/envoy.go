@@ -254,8 +254,11 @@ func (e *Envoy) Close() error {
 }
 
 // Log is the end of what the process has written so far.
-func (e *Envoy) Log() string {
-	f, err := os.Open(filepath.Join(e.dir, "log"))
+func (e *Envoy) Log() string { return tail(filepath.Join(e.dir, "log")) }
+
+// tail is the end of a log file, or why it cannot be read.
+func tail(file string) string {
+	f, err := os.Open(file)
 	if err != nil {
 		return err.Error()
 	}
