@@ -1,20 +1,22 @@
 package pushcontext
 
 import (
+	"cmp"
 	"iter"
-	"maps"
 	"slices"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
-// Delta names what differs between two versions. Every slice is sorted and free of duplicates.
+// Delta names what differs between two versions; it may name a little more. Every slice is sorted and
+// free of duplicates.
 type Delta struct {
 	From, To  uint64
 	Endpoints []string            // hosts of which only endpoints differ
 	Shape     []string            // hosts of which more differs, or that came or went
 	Ports     []uint16            // port numbers whose set of services or their shapes differ
-	Instances []model.InstanceKey // workload addresses whose targets differ
+	Instances []model.InstanceKey // workload addresses whose targets, locality or network differ
 	Mesh      bool                // mesh-wide settings differ: so does every view
 	Reasons   []string            // why ("endpoint", "service", "cluster" …), for logs and metrics
 }
@@ -80,28 +82,27 @@ func merge(ds []*Delta) *Delta {
 	if len(ds) == 1 {
 		return ds[0]
 	}
-	out := &Delta{From: ds[0].From, To: ds[len(ds)-1].To}
-	endpoints, shape, reasons := map[string]struct{}{}, map[string]struct{}{}, map[string]struct{}{}
-	ports, instances := map[uint16]struct{}{}, map[model.InstanceKey]struct{}{}
-	for _, d := range ds {
-		add(endpoints, d.Endpoints)
-		add(shape, d.Shape)
-		add(reasons, d.Reasons)
-		add(ports, d.Ports)
-		add(instances, d.Instances)
-		out.Mesh = out.Mesh || d.Mesh
+	out := &Delta{
+		From: ds[0].From, To: ds[len(ds)-1].To,
+		Mesh:      slices.ContainsFunc(ds, func(d *Delta) bool { return d.Mesh }),
+		Endpoints: union(ds, strings.Compare, func(d *Delta) []string { return d.Endpoints }),
+		Shape:     union(ds, strings.Compare, func(d *Delta) []string { return d.Shape }),
+		Ports:     union(ds, cmp.Compare, func(d *Delta) []uint16 { return d.Ports }),
+		Instances: union(ds, model.InstanceKey.Compare, func(d *Delta) []model.InstanceKey { return d.Instances }),
+		Reasons:   union(ds, strings.Compare, func(d *Delta) []string { return d.Reasons }),
 	}
-	for h := range shape {
-		delete(endpoints, h)
-	}
-	out.Endpoints, out.Shape = slices.Sorted(maps.Keys(endpoints)), slices.Sorted(maps.Keys(shape))
-	out.Reasons, out.Ports = slices.Sorted(maps.Keys(reasons)), slices.Sorted(maps.Keys(ports))
-	out.Instances = slices.SortedFunc(maps.Keys(instances), model.InstanceKey.Compare)
+	out.Endpoints = slices.DeleteFunc(out.Endpoints, func(h string) bool {
+		_, ok := slices.BinarySearch(out.Shape, h)
+		return ok
+	})
 	return out
 }
 
-func add[T comparable](set map[T]struct{}, xs []T) {
-	for _, x := range xs {
-		set[x] = struct{}{}
+func union[T comparable](ds []*Delta, compare func(T, T) int, field func(*Delta) []T) []T {
+	var all []T
+	for _, d := range ds {
+		all = append(all, field(d)...)
 	}
+	slices.SortFunc(all, compare)
+	return slices.Compact(all)
 }

@@ -29,7 +29,11 @@ type sharedTargets struct {
 }
 
 func (s *step) setInstances(key model.ServiceKey, old, next *ServiceView) {
-	before, after := served(old), served(next)
+	var only map[model.InstanceKey]struct{}
+	if old != nil && next != nil && old.Shape == next.Shape {
+		only = movedWorkloads(old, next)
+	}
+	before, after := old.served(only), next.served(only)
 	for k := range before {
 		if _, still := after[k]; !still {
 			s.setInstance(k, key, nil)
@@ -42,23 +46,74 @@ func (s *step) setInstances(key model.ServiceKey, old, next *ServiceView) {
 	}
 }
 
-// served gives the workload addresses behind a service.
-func served(v *ServiceView) map[model.InstanceKey]*instance {
+// movedWorkloads gives the addresses of which two views of one shape say different things: few, even
+// if the service is large.
+func movedWorkloads(old, next *ServiceView) map[model.InstanceKey]struct{} {
+	moved := map[model.InstanceKey]struct{}{}
+	add := func(e *model.Endpoint) { moved[instanceKey(e)] = struct{}{} }
+	group := func(l LocalityEndpoints) {
+		for _, e := range l.Endpoints {
+			add(e)
+		}
+	}
+	for _, p := range old.Shape.Ports {
+		walkBoth(old.Port(p.Name), next.Port(p.Name),
+			func(a, b LocalityEndpoints) int { return a.Locality.Compare(b.Locality) }, group,
+			func(a, b LocalityEndpoints) {
+				walkBoth(a.Endpoints, b.Endpoints, func(a, b *model.Endpoint) int { return a.Addr.Compare(b.Addr) }, add,
+					func(a, b *model.Endpoint) {
+						if a.Network != b.Network {
+							add(a)
+						}
+					})
+			})
+	}
+	return moved
+}
+
+// walkBoth walks two sorted lists side by side.
+func walkBoth[T any](a, b []T, compare func(T, T) int, one func(T), both func(T, T)) {
+	for len(a) > 0 && len(b) > 0 {
+		switch c := compare(a[0], b[0]); {
+		case c < 0:
+			one(a[0])
+			a = a[1:]
+		case c > 0:
+			one(b[0])
+			b = b[1:]
+		default:
+			both(a[0], b[0])
+			a, b = a[1:], b[1:]
+		}
+	}
+	for _, x := range a {
+		one(x)
+	}
+	for _, x := range b {
+		one(x)
+	}
+}
+
+func instanceKey(e *model.Endpoint) model.InstanceKey {
+	return model.InstanceKey{Cluster: e.Addr.Cluster, IP: e.Addr.AddrPort.Addr()}
+}
+
+// served gives the workload addresses behind a service: all, or those of only.
+func (v *ServiceView) served(only map[model.InstanceKey]struct{}) map[model.InstanceKey]*instance {
 	if v == nil {
 		return nil
 	}
-	out := make(map[model.InstanceKey]*instance, v.count())
+	out := make(map[model.InstanceKey]*instance, len(only))
 	for _, port := range v.Shape.Ports {
 		for _, l := range v.Port(port.Name) {
 			for _, e := range l.Endpoints {
-				ip := e.Addr.AddrPort.Addr()
-				if !ip.IsValid() {
+				k := instanceKey(e)
+				if _, wanted := only[k]; !k.IP.IsValid() || (only != nil && !wanted) {
 					continue
 				}
-				k := model.InstanceKey{Cluster: e.Addr.Cluster, IP: ip}
 				in := out[k]
 				if in == nil {
-					in = &instance{claim: claim{service: v.Shape.Key, locality: e.Locality, network: e.Network}}
+					in = &instance{claim: claim{v.Shape.Key, e.Locality, e.Network}, targets: make([]Target, 0, len(v.Shape.Ports))}
 					out[k] = in
 				}
 				in.targets = append(in.targets, target(v.Shape, port, e))
@@ -66,19 +121,6 @@ func served(v *ServiceView) map[model.InstanceKey]*instance {
 		}
 	}
 	return out
-}
-
-// count is the size of the largest port: about as many workloads back the service.
-func (v *ServiceView) count() int {
-	most := 0
-	for _, p := range v.Endpoints {
-		n := 0
-		for _, l := range p.Localities {
-			n += len(l.Endpoints)
-		}
-		most = max(most, n)
-	}
-	return most
 }
 
 func target(s *ShapeView, port model.Port, e *model.Endpoint) Target {
