@@ -3,6 +3,8 @@
 package bootstrap
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -115,7 +117,14 @@ func JSON(o Options) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return protojson.MarshalOptions{UseProtoNames: true, Multiline: true}.Marshal(b)
+	raw, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(b)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	err = json.Indent(&out, raw, "", "  ") // protojson's own spacing varies from build to build
+	out.WriteByte('\n')
+	return out.Bytes(), err
 }
 
 // YAML is the bootstrap as YAML.
