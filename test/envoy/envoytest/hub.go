@@ -16,13 +16,6 @@ import (
 	"time"
 )
 
-// Ports of a hub on its own loopback address.
-const (
-	hubGRPC       = 15010
-	hubHTTP       = 8080
-	hubMonitoring = 15014
-)
-
 // hubReady bounds the time from exec to an open serving gate.
 const hubReady = 30 * time.Second
 
@@ -32,11 +25,8 @@ type HubOptions struct {
 	Binary string
 	// Dir holds the clusters.
 	Dir string
-	// Addr is the loopback address for debug and metrics, on the usual ports.
-	Addr string
-	// GRPC is the "IP:PORT" that proxies connect to; default Addr with the usual
-	// port.
-	GRPC string
+	// GRPC, HTTP and Monitoring are the addresses that it listens on, "IP:PORT".
+	GRPC, HTTP, Monitoring string
 	// Log is the file that its output is appended to.
 	Log string
 	// Args are added to the command line.
@@ -59,13 +49,10 @@ type Hub struct {
 
 // LaunchHub runs a hub until Stop. It is ready when this returns.
 func LaunchHub(ctx context.Context, opts HubOptions) (*Hub, error) {
-	if opts.GRPC == "" {
-		opts.GRPC = opts.at(hubGRPC)
-	}
 	h := &Hub{
 		GRPC:       opts.GRPC,
-		URL:        "http://" + opts.at(hubHTTP),
-		MetricsURL: "http://" + opts.at(hubMonitoring) + "/metrics",
+		URL:        "http://" + opts.HTTP,
+		MetricsURL: "http://" + opts.Monitoring + "/metrics",
 		opts:       opts,
 		client:     (*Namespace)(nil).HTTPClient(),
 	}
@@ -90,8 +77,6 @@ func StartHub(t testing.TB, opts HubOptions) *Hub {
 	return h
 }
 
-func (o *HubOptions) at(port int) string { return o.Addr + ":" + strconv.Itoa(port) }
-
 // Start runs the process, again or for the first time, and waits until it is
 // ready.
 func (h *Hub) Start(ctx context.Context) error {
@@ -102,7 +87,7 @@ func (h *Hub) Start(ctx context.Context) error {
 	defer log.Close()
 	cmd := exec.Command(h.opts.Binary, append([]string{
 		"serve", "--dir", h.opts.Dir, "--grpc-addr", h.GRPC,
-		"--http-addr", h.opts.at(hubHTTP), "--monitoring-addr", h.opts.at(hubMonitoring),
+		"--http-addr", h.opts.HTTP, "--monitoring-addr", h.opts.Monitoring,
 	}, h.opts.Args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	// As for Envoys: Ctrl-C is the parent's to handle, its death is not survived.

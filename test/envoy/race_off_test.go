@@ -1,0 +1,5 @@
+//go:build !race
+
+package envoy_test
+
+const raceEnabled = false
