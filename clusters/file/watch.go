@@ -1,0 +1,114 @@
+package file
+
+import (
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// resync is how often a folder is compared without an event: a net for events that a network file
+// system does not give; retry is the interval while something can't be read or watched.
+const (
+	resync = time.Minute
+	retry  = time.Second
+)
+
+// watcher tells which paths had events. It is used by one goroutine; w is nil where the system
+// gives no events, and then the folder is polled.
+type watcher struct {
+	w    *fsnotify.Watcher
+	deaf bool // some folder is not watched
+	err  error
+}
+
+func newWatcher() *watcher {
+	w, err := fsnotify.NewWatcher()
+	return &watcher{w: w, deaf: err != nil, err: err}
+}
+
+// close ends the watcher's goroutine and waits for it.
+func (w *watcher) close() {
+	if w.w == nil {
+		return
+	}
+	w.w.Close()
+	for range w.w.Events { //nolint:revive // drained until the goroutine has gone
+	}
+	for range w.w.Errors { //nolint:revive // likewise
+	}
+}
+
+// cover watches the folders and reports whether any of them was not watched before, so that it has
+// to be listed again.
+func (w *watcher) cover(dirs []string) (fresh bool) {
+	if w.w == nil {
+		return false
+	}
+	known := map[string]bool{}
+	for _, d := range w.w.WatchList() {
+		known[d] = true
+	}
+	w.deaf, w.err = false, nil
+	for _, d := range dirs {
+		d = filepath.Clean(d)
+		if err := w.w.Add(d); err != nil {
+			w.deaf, w.err = true, err
+			continue
+		}
+		fresh = fresh || !known[d]
+		delete(known, d)
+	}
+	for d := range known {
+		_ = w.w.Remove(d) // a folder that has gone is no longer watched anyway
+	}
+	return fresh
+}
+
+// events and errors are nil channels, which never deliver, where there is no watcher.
+func (w *watcher) events() <-chan fsnotify.Event {
+	if w.w == nil {
+		return nil
+	}
+	return w.w.Events
+}
+
+func (w *watcher) errors() <-chan error {
+	if w.w == nil {
+		return nil
+	}
+	return w.w.Errors
+}
+
+// drain takes the events that have arrived and gives the paths they name.
+func (w *watcher) drain(touched map[string]bool) {
+	for {
+		select {
+		case ev, ok := <-w.events():
+			if !ok {
+				return
+			}
+			note(ev, touched)
+		default:
+			return
+		}
+	}
+}
+
+func note(ev fsnotify.Event, touched map[string]bool) {
+	if ev.Has(fsnotify.Write) || ev.Has(fsnotify.Create) {
+		touched[filepath.Clean(ev.Name)] = true
+	}
+}
+
+// pace is how long to wait for the next turn if no event comes.
+func (w *watcher) pace(now, next time.Time, trouble bool) time.Duration {
+	d := resync
+	if w.deaf || trouble {
+		d = retry
+	}
+	if !next.IsZero() {
+		d = min(d, max(next.Sub(now), time.Millisecond))
+	}
+	return d
+}

@@ -1,0 +1,196 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
+
+// Labels and annotations that conversion reads.
+const (
+	labelNetwork           = "topology.istio.io/network"
+	labelCluster           = "topology.istio.io/cluster"
+	labelSubzone           = "topology.istio.io/subzone"
+	labelLocality          = "topology.istio.io/locality"
+	labelLocalityOld       = "istio-locality"
+	labelTLSMode           = "security.istio.io/tlsMode"
+	labelDraining          = "istio.io/draining"
+	labelPersistentSession = "istio.io/persistent-session"
+	labelPersistentHeader  = "istio.io/persistent-session-header"
+	labelMirroredService   = "multicluster.kubernetes.io/service-name"
+
+	annotationTraffic      = "networking.istio.io/traffic-distribution"
+	annotationExportTo     = "networking.istio.io/exportTo"
+	annotationCanonicalSAs = "alpha.istio.io/canonical-serviceaccounts"
+	annotationKubeSAs      = "alpha.istio.io/kubernetes-serviceaccounts"
+	annotationHealthChecks = "proxy.istio.io/health-checks-enabled"
+)
+
+// Converter turns objects of one member into rows.
+type Converter struct {
+	Shard           model.ShardKey
+	DomainSuffix    string // "cluster.local" if empty
+	TrustDomain     string // "cluster.local" if empty
+	SystemNamespace string // whose network label is the member's; "istio-system" if empty
+}
+
+// Result is what one object became: its rows, none deleted, and what is wrong with it. An object
+// with problems may still have rows, made of what is right.
+type Result struct {
+	Rows     []model.Event
+	Problems []string // sentences
+}
+
+func (r *Result) row(key string, o model.Object) {
+	r.Rows = append(r.Rows, model.Event{Row: model.RowKey{Kind: o.RowKind(), Key: key}, Obj: o})
+}
+
+func (r *Result) problem(format string, args ...any) {
+	r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
+}
+
+// Convert makes the rows of one object. A panic while converting becomes a problem, so that one odd
+// object costs that object only.
+func (c *Converter) Convert(o Object, look Lookup) (res Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			res = Result{Problems: []string{fmt.Sprintf("conversion failed: %v", p)}}
+		}
+	}()
+	return c.convert(o, look)
+}
+
+func (c *Converter) convert(o Object, look Lookup) Result {
+	switch v := o.Value.(type) {
+	case *corev1.Service:
+		return c.service(o, v, look)
+	case *corev1.Pod:
+		return c.pod(o, v, look)
+	case *ServiceEntry:
+		return c.serviceEntry(o, v, look)
+	case *WorkloadEntry:
+		return c.workloadEntry(o, v, look)
+	case *Other:
+		return c.other(o)
+	}
+	if s := slice(o); s != nil {
+		return c.slice(o, s, look)
+	}
+	return Result{}
+}
+
+func (c *Converter) other(o Object) (res Result) {
+	res.row(o.Ref.String(), &model.Config{Kind: o.Ref.Kind, Namespace: o.Ref.Namespace, Name: o.Ref.Name, NotServed: true, Source: c.source(o)})
+	return res
+}
+
+func (c *Converter) source(o Object) model.Source {
+	return model.Source{Shard: c.Shard, Object: o.Ref, Revision: o.Revision, Time: o.Time}
+}
+
+func (c *Converter) withDefaults() *Converter {
+	d := *c
+	def := func(s *string, v string) {
+		if *s == "" {
+			*s = v
+		}
+	}
+	def(&d.DomainSuffix, "cluster.local")
+	def(&d.TrustDomain, "cluster.local")
+	def(&d.SystemNamespace, "istio-system")
+	return &d
+}
+
+func (c *Converter) host(namespace, name string) string {
+	return name + "." + namespace + ".svc." + c.DomainSuffix
+}
+
+func (c *Converter) spiffe(namespace, account string) string {
+	return "spiffe://" + c.TrustDomain + "/ns/" + namespace + "/sa/" + account
+}
+
+// network is a label's network, else the member's.
+func (c *Converter) network(l model.Labels, look Lookup) string {
+	if n := l[labelNetwork]; n != "" {
+		return n
+	}
+	if ns := look.Namespace(c.SystemNamespace); ns != nil {
+		return ns.Network
+	}
+	return ""
+}
+
+// labelled is the locality that an object's labels state. In the old label dots stand for slashes.
+func labelled(l model.Labels) (model.Locality, bool) {
+	for _, key := range []string{labelLocality, labelLocalityOld} {
+		if s := l[key]; s != "" {
+			if !strings.Contains(s, "/") {
+				s = strings.ReplaceAll(s, ".", "/")
+			}
+			return model.ParseLocality(s), true
+		}
+	}
+	return model.Locality{}, false
+}
+
+// locality is the place that labels state, else the node's.
+func (c *Converter) locality(l model.Labels, node string, look Lookup) model.Locality {
+	if loc, ok := labelled(l); ok || node == "" {
+		return loc
+	}
+	if n := look.Node(node); n != nil {
+		return n.Locality
+	}
+	return model.Locality{}
+}
+
+// augmented adds to a copy of l what subset selectors may name: place, member, node, and the network
+// unless l has one.
+func (c *Converter) augmented(l model.Labels, loc model.Locality, node, network string) model.Labels {
+	out := make(model.Labels, len(l)+6)
+	maps.Copy(out, l)
+	set := func(k, v string) {
+		if v != "" {
+			out[k] = v
+		}
+	}
+	set(corev1.LabelTopologyRegion, loc.Region)
+	set(corev1.LabelTopologyZone, loc.Zone)
+	set(labelSubzone, loc.Subzone)
+	set(labelCluster, string(c.Shard.Cluster))
+	set(corev1.LabelHostname, node)
+	if out[labelNetwork] == "" {
+		set(labelNetwork, network)
+	}
+	return out
+}
+
+// tlsMode reads the label; anything but "istio" is plaintext.
+func tlsMode(l model.Labels) string {
+	if l[labelTLSMode] == model.TLSIstio {
+		return model.TLSIstio
+	}
+	return model.TLSDisabled
+}
+
+func portNumber(n int64) (uint16, bool) { return uint16(n), n >= 1 && n <= 65535 }
+
+var errNoUnicast = errors.New("not a unicast address")
+
+// parseIP reads an address that an endpoint or service can have.
+func parseIP(s string) (netip.Addr, error) {
+	ip, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("not an IP address")
+	}
+	if ip = ip.Unmap(); ip.IsUnspecified() || ip.IsMulticast() || ip.Zone() != "" {
+		return netip.Addr{}, errNoUnicast
+	}
+	return ip, nil
+}

@@ -1,0 +1,346 @@
+package kube
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// Contents is what a file of YAML or JSON holds.
+type Contents struct {
+	Items    []Item
+	Faults   []Fault        // documents that can't be read: the file as a whole is not to be trusted
+	Warnings []Fault        // things that are accepted but have no effect
+	Ignored  map[string]int // objects of kinds that are of no concern to the mesh, by "group/Kind"
+}
+
+// Item is one object and the line at which its document starts.
+type Item struct {
+	Line   int
+	Object Object
+}
+
+// Fault is something wrong in a file.
+type Fault struct {
+	Line   int // 1-based
+	Reason string
+}
+
+// Decode reads a file: documents separated by "---", each an object or a list of objects. The
+// objects' revision is a hash of their content, their time is when the file was modified.
+func Decode(data []byte, modified time.Time) Contents {
+	d := &decoder{modified: modified}
+	for _, doc := range split(data) {
+		d.document(doc)
+	}
+	return d.out
+}
+
+type decoder struct {
+	modified time.Time
+	doc      document
+	out      Contents
+}
+
+type document struct {
+	text []byte
+	line int // of its first line
+}
+
+// split cuts the file at lines that start with "---" or are "...".
+func split(data []byte) []document {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	var out []document
+	cur := document{line: 1}
+	line := 0
+	for len(data) > 0 {
+		end := bytes.IndexByte(data, '\n') + 1
+		if end == 0 {
+			end = len(data)
+		}
+		text := data[:end]
+		data = data[end:]
+		line++
+		if rest, ok := separator(text); ok {
+			out = append(out, cur)
+			cur = document{line: line, text: append([]byte(nil), rest...)}
+			continue
+		}
+		cur.text = append(cur.text, text...)
+	}
+	return append(out, cur)
+}
+
+func separator(line []byte) (rest []byte, ok bool) {
+	if r, found := bytes.CutPrefix(line, []byte("---")); found && (len(r) == 0 || strings.ContainsRune(" \t\r\n", rune(r[0]))) {
+		if len(r) == 0 {
+			r = []byte("\n")
+		}
+		return r, true
+	}
+	if string(bytes.TrimRight(line, " \t\r\n")) == "..." && line[0] == '.' {
+		return []byte("\n"), true
+	}
+	return nil, false
+}
+
+// firstLine is the line of the document's first content.
+func (d document) firstLine() int {
+	for i, l := range bytes.Split(d.text, []byte("\n")) {
+		if t := bytes.TrimSpace(l); len(t) > 0 && t[0] != '#' {
+			return d.line + i
+		}
+	}
+	return d.line
+}
+
+func (d *decoder) document(doc document) {
+	d.doc = doc
+	defer func() {
+		if p := recover(); p != nil {
+			d.fault(doc.firstLine(), "can't be read: %v", p)
+		}
+	}()
+	js, err := yaml.YAMLToJSONStrict(doc.text)
+	if err != nil {
+		line, reason := yamlError(err)
+		if line == 0 {
+			d.fault(doc.firstLine(), "%s", reason)
+		} else {
+			d.fault(doc.line+line-1, "%s", reason)
+		}
+		return
+	}
+	if js = bytes.TrimSpace(js); bytes.Equal(js, []byte("null")) {
+		return
+	}
+	d.object(js, typeMeta{})
+}
+
+var yamlLine = regexp.MustCompile(`line (\d+): `)
+
+// yamlError takes the line (relative to the document, 0 if unknown) out of the parser's message.
+func yamlError(err error) (int, string) {
+	msg := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
+	msg = strings.Join(strings.Fields(strings.TrimPrefix(msg, "yaml: ")), " ")
+	m := yamlLine.FindStringSubmatchIndex(msg)
+	if m == nil {
+		return 0, msg
+	}
+	line, _ := strconv.Atoi(msg[m[2]:m[3]])
+	return line, msg[:m[0]] + msg[m[1]:]
+}
+
+func (d *decoder) fault(line int, format string, args ...any) {
+	d.out.Faults = append(d.out.Faults, Fault{Line: line, Reason: fmt.Sprintf(format, args...)})
+}
+
+func (d *decoder) warn(line int, format string, args ...any) {
+	d.out.Warnings = append(d.out.Warnings, Fault{Line: line, Reason: fmt.Sprintf(format, args...)})
+}
+
+type typeMeta struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+func (t typeMeta) group() string {
+	group, _, found := strings.Cut(t.APIVersion, "/")
+	if !found {
+		return ""
+	}
+	return group
+}
+
+type listMeta struct {
+	typeMeta
+	Items []json.RawMessage `json:"items"`
+}
+
+// object decodes one object; implied is what a typed list says of its items.
+func (d *decoder) object(js []byte, implied typeMeta) {
+	line := d.doc.firstLine()
+	var l listMeta
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(js, &l); err != nil {
+		d.fault(line, "is not an object: %v", err)
+		return
+	}
+	if l.Kind == "" && l.APIVersion == "" {
+		l.typeMeta = implied
+	}
+	switch {
+	case l.Kind == "" || l.APIVersion == "":
+		d.fault(line, "has no apiVersion or no kind")
+	case strings.HasSuffix(l.Kind, "List"):
+		item := typeMeta{APIVersion: l.APIVersion, Kind: strings.TrimSuffix(l.Kind, "List")}
+		for _, it := range l.Items {
+			d.object(it, item)
+		}
+	default:
+		d.kind(js, l.typeMeta, line)
+	}
+}
+
+// meshGroups are the API groups whose kinds concern the mesh.
+func meshGroup(group string) bool {
+	switch group {
+	case "networking.istio.io", "security.istio.io", "telemetry.istio.io", "extensions.istio.io",
+		"gateway.networking.k8s.io", "multicluster.x-k8s.io":
+		return true
+	}
+	return false
+}
+
+func (d *decoder) kind(js []byte, t typeMeta, line int) {
+	var value any
+	kind := t.Kind
+	switch group := t.group(); {
+	case t.APIVersion == "v1":
+		value = coreKind(t.Kind)
+	case t.APIVersion == "discovery.k8s.io/v1" && t.Kind == KindEndpointSlice:
+		value = &discoveryv1.EndpointSlice{}
+	case group == "networking.istio.io" && t.Kind == KindServiceEntry:
+		value = &rawServiceEntry{}
+	case group == "networking.istio.io" && t.Kind == KindWorkloadEntry:
+		value = &rawWorkloadEntry{}
+	case meshGroup(group):
+		value = &rawOther{}
+		if group == "gateway.networking.k8s.io" && kind == "Gateway" {
+			kind = "Gateway.gateway.networking.k8s.io"
+		}
+	}
+	if value == nil {
+		d.skip(t, line)
+		return
+	}
+	d.decode(js, kind, value, line)
+}
+
+func coreKind(kind string) any {
+	switch kind {
+	case KindNamespace:
+		return &corev1.Namespace{}
+	case KindNode:
+		return &corev1.Node{}
+	case KindPod:
+		return &corev1.Pod{}
+	case KindService:
+		return &corev1.Service{}
+	}
+	return nil
+}
+
+// skip counts objects of other kinds, and says so where one looks like endpoints but is not read.
+func (d *decoder) skip(t typeMeta, line int) {
+	switch {
+	case t.APIVersion == "v1" && t.Kind == "Endpoints":
+		d.warn(line, "Endpoints are not read: write an EndpointSlice of discovery.k8s.io/v1")
+	case t.group() == "discovery.k8s.io":
+		d.warn(line, "%s of %s is not read: use discovery.k8s.io/v1", t.Kind, t.APIVersion)
+	}
+	if d.out.Ignored == nil {
+		d.out.Ignored = map[string]int{}
+	}
+	d.out.Ignored[t.group()+"/"+t.Kind]++
+}
+
+func (d *decoder) decode(js []byte, kind string, value any, line int) {
+	unknown, err := kjson.UnmarshalStrict(js, value)
+	if err != nil {
+		d.fault(line, "%s: %s", kind, jsonError(err))
+		return
+	}
+	for _, e := range unknown {
+		d.warn(d.lineOf(e, line), "%s: %v; it has no effect", kind, e)
+	}
+	if r, ok := value.(rawSpec); ok {
+		v, warning, err := r.typed()
+		if err != nil {
+			d.fault(line, "%s: %s", kind, jsonError(err))
+			return
+		}
+		if warning != nil {
+			d.warn(d.lineOf(warning, line), "%s: %v; it has no effect", kind, warning)
+		}
+		value = v
+	}
+	d.add(js, kind, value, line)
+}
+
+func (d *decoder) add(js []byte, kind string, value any, line int) {
+	o, _ := NewObject(kind, value)
+	if err := validName(o.Ref.Name); err != nil {
+		d.fault(line, "%s: metadata.name: %v", kind, err)
+		return
+	}
+	if o.Ref.Kind != KindNamespace && o.Ref.Kind != KindNode {
+		if o.Ref.Namespace == "" {
+			setNamespace(value, "default")
+			o.Ref.Namespace = "default"
+		}
+		if !validLabel(o.Ref.Namespace) {
+			d.fault(line, "%s: metadata.namespace: %q is not a namespace name", kind, clip(o.Ref.Namespace))
+			return
+		}
+	}
+	sum := sha256.Sum256(js)
+	o.Revision, o.Time = hex.EncodeToString(sum[:6]), d.modified
+	d.out.Items = append(d.out.Items, Item{Line: line, Object: o})
+}
+
+func setNamespace(value any, ns string) {
+	switch v := value.(type) {
+	case *corev1.Pod:
+		v.Namespace = ns
+	case *corev1.Service:
+		v.Namespace = ns
+	case *discoveryv1.EndpointSlice:
+		v.Namespace = ns
+	case *ServiceEntry:
+		v.Meta.Namespace = ns
+	case *WorkloadEntry:
+		v.Meta.Namespace = ns
+	case *Other:
+		v.Meta.Namespace = ns
+	}
+}
+
+// validName checks an object's name; row keys are made of it, so a "/" would be ambiguous.
+func validName(s string) error {
+	if s == "" {
+		return fmt.Errorf("it is empty")
+	}
+	return validDNS(s)
+}
+
+func jsonError(err error) string {
+	return strings.TrimPrefix(err.Error(), "json: ")
+}
+
+var quoted = regexp.MustCompile(`"([^"]+)"`)
+
+// lineOf looks for the line of the field that a message quotes, as "spec.foo" or "foo".
+func (d *decoder) lineOf(err error, otherwise int) int {
+	m := quoted.FindStringSubmatch(err.Error())
+	if m == nil {
+		return otherwise
+	}
+	field := m[1][strings.LastIndexByte(m[1], '.')+1:] + ":"
+	for i, l := range bytes.Split(d.doc.text, []byte("\n")) {
+		if strings.HasPrefix(strings.TrimLeft(string(l), " \t-\""), field) {
+			return d.doc.line + i
+		}
+	}
+	return otherwise
+}

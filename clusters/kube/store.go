@@ -1,0 +1,302 @@
+package kube
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
+
+// Store holds the objects of one member and the rows they make. It is owned by one goroutine.
+//
+// While an object is converted, the store notes everything that was looked up, found or not; a later
+// change of any of it converts the object again. So rows depend on the objects alone, and the work
+// of a change is that of the objects it touches.
+type Store struct {
+	conv       *Converter
+	objects    map[model.ObjectKey]*stored
+	rows       map[model.RowKey]model.Object
+	dependents map[fact]map[model.ObjectKey]struct{}
+
+	services   map[name]*ServiceFacts
+	pods       map[name]*PodFacts
+	podsByIP   map[address4]map[string]*PodFacts
+	nodes      map[string]*NodeFacts
+	namespaces map[string]*NamespaceFacts
+}
+
+type stored struct {
+	obj      Object
+	facts    []fact // looked up by its conversion
+	rows     []model.RowKey
+	problems []string
+}
+
+type name struct{ namespace, name string }
+
+type address4 struct {
+	namespace string
+	ip        netip.Addr
+}
+
+// fact names something that a conversion may look up.
+type fact struct {
+	kind string // "Service", "Pod", "Node", "Namespace"; "" for pods by IP
+	name name
+	ip   netip.Addr
+}
+
+// NewStore starts an empty store. Empty fields of c take their defaults.
+func NewStore(c Converter) *Store {
+	return &Store{
+		conv: c.withDefaults(), objects: map[model.ObjectKey]*stored{}, rows: map[model.RowKey]model.Object{},
+		dependents: map[fact]map[model.ObjectKey]struct{}{}, services: map[name]*ServiceFacts{}, pods: map[name]*PodFacts{},
+		podsByIP: map[address4]map[string]*PodFacts{}, nodes: map[string]*NodeFacts{}, namespaces: map[string]*NamespaceFacts{},
+	}
+}
+
+// Set adds or replaces one object and gives the rows that changed.
+func (s *Store) Set(o Object) []model.Event { return s.Apply([]Object{o}, nil) }
+
+// Delete removes one object and gives the rows that changed.
+func (s *Store) Delete(ref model.ObjectKey) []model.Event {
+	return s.Apply(nil, []model.ObjectKey{ref})
+}
+
+// Apply removes and sets objects as one step and gives the rows that differ after it, each once, in
+// the order of their keys. A row that differs in nothing but its source's revision is not given: it
+// keeps the revision that made it.
+func (s *Store) Apply(set []Object, del []model.ObjectKey) []model.Event {
+	dirty := map[model.ObjectKey]struct{}{}
+	for _, ref := range del {
+		if st := s.objects[ref]; st != nil {
+			s.index(st.obj, Object{}, dirty)
+			s.forget(ref, st)
+			dirty[ref] = struct{}{}
+			st.obj.Value = nil
+		}
+	}
+	for _, o := range set {
+		st := s.objects[o.Ref]
+		if st == nil {
+			st = &stored{}
+			s.objects[o.Ref] = st
+		}
+		s.index(st.obj, o, dirty)
+		st.obj = o
+		dirty[o.Ref] = struct{}{}
+	}
+	return s.reconvert(dirty)
+}
+
+// State is all rows.
+func (s *Store) State() *model.ShardState {
+	b := model.NewShardBuilder()
+	for k, o := range s.rows {
+		b.Add(k.Key, o)
+	}
+	return b.Build()
+}
+
+// Problems gives what is wrong with each object that has something wrong with it.
+func (s *Store) Problems() map[model.ObjectKey][]string {
+	out := map[model.ObjectKey][]string{}
+	for ref, st := range s.objects {
+		if len(st.problems) > 0 {
+			out[ref] = st.problems
+		}
+	}
+	return out
+}
+
+func (s *Store) forget(ref model.ObjectKey, st *stored) {
+	for _, f := range st.facts {
+		delete(s.dependents[f], ref)
+		if len(s.dependents[f]) == 0 {
+			delete(s.dependents, f)
+		}
+	}
+	st.facts = nil
+}
+
+func (s *Store) reconvert(dirty map[model.ObjectKey]struct{}) []model.Event {
+	changed := map[model.RowKey]model.Object{}
+	for ref := range dirty {
+		st := s.objects[ref]
+		if st == nil {
+			continue
+		}
+		before := st.rows
+		st.rows = nil
+		if st.obj.Value == nil {
+			delete(s.objects, ref)
+		} else {
+			s.convert(ref, st, changed)
+		}
+		for _, k := range before {
+			if !slices.Contains(st.rows, k) {
+				delete(s.rows, k)
+				changed[k] = nil
+			}
+		}
+	}
+	return sorted(changed)
+}
+
+func (s *Store) convert(ref model.ObjectKey, st *stored, changed map[model.RowKey]model.Object) {
+	s.forget(ref, st)
+	look := &recorder{Store: s, seen: map[fact]struct{}{}}
+	res := s.conv.Convert(st.obj, look)
+	st.problems = res.Problems
+	st.facts = slices.Collect(maps.Keys(look.seen))
+	for _, f := range st.facts {
+		if s.dependents[f] == nil {
+			s.dependents[f] = map[model.ObjectKey]struct{}{}
+		}
+		s.dependents[f][ref] = struct{}{}
+	}
+	for _, ev := range res.Rows {
+		st.rows = append(st.rows, ev.Row)
+		if old, ok := s.rows[ev.Row]; ok && sameRow(old, ev.Obj) {
+			continue
+		}
+		s.rows[ev.Row] = ev.Obj
+		changed[ev.Row] = ev.Obj
+	}
+}
+
+// sorted gives the events by kind and key, deletions last: whatever is split between two readers,
+// new homes exist before old ones go.
+func sorted(changed map[model.RowKey]model.Object) []model.Event {
+	out := make([]model.Event, 0, len(changed))
+	for k, o := range changed {
+		out = append(out, model.Event{Row: k, Obj: o})
+	}
+	slices.SortFunc(out, func(a, b model.Event) int {
+		if (a.Obj == nil) != (b.Obj == nil) {
+			if b.Obj == nil {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.Row.Kind, b.Row.Kind), strings.Compare(a.Row.Key, b.Row.Key))
+	})
+	return out
+}
+
+func (s *Store) touch(f fact, dirty map[model.ObjectKey]struct{}) {
+	for ref := range s.dependents[f] {
+		dirty[ref] = struct{}{}
+	}
+}
+
+// index brings the facts up to date with one object and marks what looked up those that changed.
+func (s *Store) index(before, after Object, dirty map[model.ObjectKey]struct{}) {
+	kind, value := after.Ref.Kind, after.Value
+	ref := after.Ref
+	if value == nil {
+		kind, ref = before.Ref.Kind, before.Ref
+	}
+	key := name{ref.Namespace, ref.Name}
+	f := fact{kind: kind, name: key}
+	switch kind {
+	case KindService:
+		replace(s, s.services, key, f, factsOf(value, serviceFacts), dirty)
+	case KindNode:
+		replace(s, s.nodes, ref.Name, f, factsOf(value, nodeFacts), dirty)
+	case KindNamespace:
+		replace(s, s.namespaces, ref.Name, f, factsOf(value, namespaceFacts), dirty)
+	case KindPod:
+		s.indexPod(key, f, factsOf(value, podFacts), dirty)
+	}
+}
+
+// factsOf reduces an object to facts, nil if there is none (or it is not what its kind says).
+func factsOf[O, F any](value any, reduce func(*O) *F) *F {
+	if o, ok := value.(*O); ok && o != nil {
+		return reduce(o)
+	}
+	return nil
+}
+
+func replace[K comparable, F any](s *Store, m map[K]*F, key K, f fact, next *F, dirty map[model.ObjectKey]struct{}) bool {
+	old := m[key]
+	if old == nil && next == nil || old != nil && next != nil && same(old, next) {
+		return false
+	}
+	if next == nil {
+		delete(m, key)
+	} else {
+		m[key] = next
+	}
+	s.touch(f, dirty)
+	return true
+}
+
+func (s *Store) indexPod(key name, f fact, next *PodFacts, dirty map[model.ObjectKey]struct{}) {
+	old := s.pods[key]
+	if !replace(s, s.pods, key, f, next, dirty) {
+		return
+	}
+	if old != nil && !old.Gone {
+		for _, ip := range old.IPs {
+			at := address4{key.namespace, ip}
+			delete(s.podsByIP[at], key.name)
+			if len(s.podsByIP[at]) == 0 {
+				delete(s.podsByIP, at)
+			}
+			s.touch(fact{name: name{namespace: key.namespace}, ip: ip}, dirty)
+		}
+	}
+	if next != nil && !next.Gone {
+		for _, ip := range next.IPs {
+			at := address4{key.namespace, ip}
+			if s.podsByIP[at] == nil {
+				s.podsByIP[at] = map[string]*PodFacts{}
+			}
+			s.podsByIP[at][key.name] = next
+			s.touch(fact{name: name{namespace: key.namespace}, ip: ip}, dirty)
+		}
+	}
+}
+
+// recorder is the store as conversion sees it, noting what is looked up.
+type recorder struct {
+	*Store
+	seen map[fact]struct{}
+}
+
+func (r *recorder) note(kind, namespace, n string) name {
+	k := name{namespace, n}
+	r.seen[fact{kind: kind, name: k}] = struct{}{}
+	return k
+}
+
+func (r *recorder) Service(namespace, n string) *ServiceFacts {
+	return r.services[r.note(KindService, namespace, n)]
+}
+
+func (r *recorder) Pod(namespace, n string) *PodFacts {
+	return r.pods[r.note(KindPod, namespace, n)]
+}
+
+func (r *recorder) Node(n string) *NodeFacts {
+	return r.nodes[r.note(KindNode, "", n).name]
+}
+
+func (r *recorder) Namespace(n string) *NamespaceFacts {
+	return r.namespaces[r.note(KindNamespace, "", n).name]
+}
+
+func (r *recorder) PodsByIP(namespace string, ip netip.Addr) []*PodFacts {
+	r.seen[fact{name: name{namespace: namespace}, ip: ip}] = struct{}{}
+	pods := r.podsByIP[address4{namespace, ip}]
+	out := make([]*PodFacts, 0, len(pods))
+	for _, n := range slices.Sorted(maps.Keys(pods)) {
+		out = append(out, pods[n])
+	}
+	return out
+}
