@@ -1,0 +1,216 @@
+package xds
+
+import (
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// change is what one type's next response must say.
+type change struct {
+	send  []*resource
+	ids   []uint32        // of send
+	done  *roaring.Bitmap // names that are decided; each is in a response once
+	empty []uint32        // names to be answered with nothing
+	gone  []uint32        // names that the proxy has and should not
+}
+
+func (c *change) none() bool { return len(c.send)+len(c.empty)+len(c.gone) == 0 }
+
+// differ works out changes of one type for one proxy.
+type differ struct {
+	f  *factory
+	t  *names
+	pc *pushcontext.PushContext
+	a  *audience
+	w  *watch
+	c  *change
+}
+
+// collect compares the snapshot with what the proxy has.
+func collect(f *factory, hub *pushcontext.Hub, t *names, pc *pushcontext.PushContext, a *audience, w *watch) *change {
+	d := &differ{f: f, t: t, pc: pc, a: a, w: w, c: &change{done: roaring.New()}}
+	if w.last == 0 || w.old != nil {
+		d.everything(w.last)
+	} else if w.last < pc.Version {
+		if delta, ok := hub.Between(w.last, pc.Version); ok {
+			d.changed(delta)
+		} else {
+			d.everything(w.last)
+		}
+	}
+	d.owed()
+	return d.c
+}
+
+// everything looks at all that the proxy subscribes.
+func (d *differ) everything(since uint64) {
+	if !d.w.wildcard {
+		all := d.w.sub.Clone()
+		all.Or(d.w.sent)
+		for it := all.Iterator(); it.HasNext(); {
+			d.one(it.Next(), since)
+		}
+		return
+	}
+	live := roaring.New()
+	for _, kind := range d.w.gen.Kinds() {
+		for key := range d.pc.Keys(kind) {
+			d.view(key, since, live)
+		}
+	}
+	lost := d.w.sent.Clone()
+	for id := range d.w.known {
+		lost.Add(id)
+	}
+	lost.AndNot(live)
+	d.c.gone = append(d.c.gone, lost.ToArray()...)
+}
+
+// view offers what a view has now and adds it to live.
+func (d *differ) view(key pushcontext.ViewKey, since uint64, live *roaring.Bitmap) {
+	b, rev := d.f.of(d.pc, d.w.typ, key, d.a)
+	if b == nil {
+		return
+	}
+	if b.unlisted {
+		live.AddMany(d.t.owned(d.w.typ, key))
+		return
+	}
+	var before *built
+	if d.w.old != nil {
+		before, _ = d.f.of(d.pc, d.w.typ, key, d.w.old)
+	}
+	for i, r := range b.resources {
+		id := r.id(d.t, d.w.typ, d.w.gen)
+		live.Add(id)
+		if rev > since || !d.w.sent.Contains(id) || d.w.old != nil && !same(before, r, i) {
+			d.offer(r, id)
+		}
+	}
+}
+
+// same reports whether a proxy of the class before has the resource as it is; it stood at index i.
+func same(before *built, r *resource, i int) bool {
+	if before == nil || r.failed() {
+		return false
+	}
+	if i < len(before.resources) && before.resources[i].name == r.name {
+		o := before.resources[i]
+		return !o.failed() && o.Version == r.Version
+	}
+	o := before.find(r.name)
+	return o != nil && !o.failed() && o.Version == r.Version
+}
+
+// one looks at one subscribed name.
+func (d *differ) one(id uint32, since uint64) {
+	name := d.t.name(id)
+	r, rev, sure := d.lookup(d.a, name)
+	switch {
+	case !sure:
+	case r == nil:
+		if d.w.sent.Contains(id) {
+			d.c.gone = append(d.c.gone, id)
+		}
+	case rev > since || !d.w.sent.Contains(id):
+		d.offer(r, id)
+	case d.w.old != nil:
+		if o, _, _ := d.lookup(d.w.old, name); o == nil || o.failed() || r.failed() || o.Version != r.Version {
+			d.offer(r, id)
+		}
+	}
+}
+
+// lookup finds a resource by name; sure is false if its view can't be listed.
+func (d *differ) lookup(a *audience, name string) (r *resource, rev uint64, sure bool) {
+	key, ok := keyOf(d.w.gen, name)
+	if !ok {
+		return nil, 0, true
+	}
+	b, rev := d.f.of(d.pc, d.w.typ, key, a)
+	if b != nil && b.unlisted {
+		return nil, rev, false
+	}
+	return b.find(name), rev, true
+}
+
+// changed looks at the views that a delta names.
+func (d *differ) changed(delta *pushcontext.Delta) {
+	for _, kind := range d.w.gen.Kinds() {
+		for key := range delta.Keys(kind, &d.a.reader) {
+			d.key(key)
+		}
+	}
+}
+
+func (d *differ) key(key pushcontext.ViewKey) {
+	owned := d.t.owned(d.w.typ, key)
+	if !d.w.wildcard && !anyOf(owned, d.w.sub) {
+		return
+	}
+	b, _ := d.f.of(d.pc, d.w.typ, key, d.a)
+	if b != nil && b.unlisted {
+		return
+	}
+	listed := map[uint32]struct{}{}
+	if b != nil {
+		for _, r := range b.resources {
+			id := r.id(d.t, d.w.typ, d.w.gen)
+			listed[id] = struct{}{}
+			if d.w.wants(id) {
+				d.offer(r, id)
+			}
+		}
+	}
+	for _, id := range owned {
+		if _, ok := listed[id]; !ok && d.w.sent.Contains(id) {
+			d.c.gone = append(d.c.gone, id)
+		}
+	}
+}
+
+func anyOf(ids []uint32, set *roaring.Bitmap) bool {
+	for _, id := range ids {
+		if set.Contains(id) {
+			return true
+		}
+	}
+	return false
+}
+
+// offer takes a resource into the response unless the proxy has it, refused it, or there is none.
+func (d *differ) offer(r *resource, id uint32) {
+	if !d.c.done.CheckedAdd(id) {
+		return
+	}
+	switch {
+	case r.failed() || d.w.suspect.Contains(id):
+		return
+	case d.w.rejected[id] != "" && d.w.rejected[id] == r.Version:
+		return
+	case d.w.known[id] == r.Version:
+		d.w.sent.Add(id)
+		return
+	}
+	d.c.send = append(d.c.send, r)
+	d.c.ids = append(d.c.ids, id)
+}
+
+// owed answers the names that must be answered whatever happened.
+func (d *differ) owed() {
+	for it := d.w.must.Iterator(); it.HasNext(); {
+		id := it.Next()
+		if d.c.done.Contains(id) || !d.w.wants(id) {
+			continue
+		}
+		r, _, sure := d.lookup(d.a, d.t.name(id))
+		switch {
+		case !sure:
+		case r != nil:
+			d.offer(r, id)
+		case d.c.done.CheckedAdd(id):
+			d.c.empty = append(d.c.empty, id)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package xds
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds/wire"
+)
+
+// answered takes the ACK or NACK part of a request. A nonce that is not one of the unanswered
+// responses is outdated and says nothing.
+func (st *stream) answered(w *watch, nonce string, f *wire.Fault) {
+	n, err := strconv.ParseUint(nonce, 10, 64)
+	if err != nil {
+		st.s.metrics.expired(w.typ)
+		return
+	}
+	p, ok := w.ack(n)
+	if !ok {
+		st.s.metrics.expired(w.typ)
+		return
+	}
+	st.openGate(w, n)
+	if f != nil {
+		st.refused(w, p, f)
+		return
+	}
+	st.status.acked(w, nonce, p.version)
+	st.s.metrics.recovered(w.typ, st.id.id)
+	if p.whole != nil {
+		w.good = p.whole
+	}
+	if p.probe {
+		w.settleProbe(p.ids)
+	}
+}
+
+// openGate lets listeners and routes go once the proxy has processed the last new clusters: it says
+// so by answering them, or by answering endpoints that were sent behind them.
+func (st *stream) openGate(w *watch, nonce uint64) {
+	if st.gate.nonce == 0 {
+		return
+	}
+	clusters := w.rule.lateRemoval && !w.rule.emptied && nonce >= st.gate.nonce
+	behind := w.rule.follows != "" && nonce > st.gate.nonce
+	if clusters || behind {
+		st.gate.nonce = 0
+	}
+}
+
+// refused handles a NACK. What is at fault is remembered and not sent again until it changes; the
+// rest of the response may or may not have been applied, so it is sent again.
+func (st *stream) refused(w *watch, p pending, f *wire.Fault) {
+	ids := p.ids
+	if p.whole != nil && !p.probe {
+		ids = st.unaccepted(w, p.whole)
+	}
+	st.s.metrics.rejected(w.typ, st.id.id, f)
+	st.status.nacked(w, formatNonce(p.nonce), p.version, f, st.s.now())
+	st.s.log.Warn("proxy refused a response", "proxy", st.id.id, "type", w.rule.short, "version", p.version, "err", f.Message)
+	if p.probe {
+		w.settleProbe(p.ids)
+	}
+	guilty, rest := st.blame(ids, f.Message)
+	if len(guilty) == 0 && len(ids) > 1 {
+		half := len(ids) / 2
+		w.suspects(slices.Clone(ids[:half]), slices.Clone(ids[half:]))
+		return
+	}
+	if len(guilty) == 0 {
+		guilty = ids
+	}
+	for _, id := range guilty {
+		st.reject(w, id, p)
+	}
+	if w.rule.whole && st.protocol == wire.SotW {
+		w.answer = w.answer || len(ids) > 0
+		return
+	}
+	w.must.AddMany(rest)
+}
+
+// unaccepted gives what a full-state response had beyond what the proxy last accepted.
+func (st *stream) unaccepted(w *watch, whole []*resource) (ids []uint32) {
+	good := make(map[string]string, len(w.good))
+	for _, r := range w.good {
+		good[r.name] = r.Version
+	}
+	for _, r := range whole {
+		if v, ok := good[r.name]; !ok || v != r.Version {
+			ids = append(ids, r.id(st.t, w.typ, w.gen))
+		}
+	}
+	return ids
+}
+
+// blame finds the names that a message is about: Envoy lists refused clusters and listeners as
+// "Error adding/updating cluster(s) a: why, b: why". Other messages name nothing.
+func (st *stream) blame(ids []uint32, message string) (guilty, rest []uint32) {
+	named := namesIn(message)
+	if len(named) == 0 {
+		return nil, ids
+	}
+	for _, id := range ids {
+		if named[st.t.name(id)] {
+			guilty = append(guilty, id)
+		} else {
+			rest = append(rest, id)
+		}
+	}
+	return guilty, rest
+}
+
+// namesIn gives the words of a message that stand where a name would: after the opening, a comma or
+// a line break, and before a colon.
+func namesIn(message string) map[string]bool {
+	const opening = "Error adding/updating "
+	_, list, ok := strings.Cut(message, opening)
+	if !ok {
+		return nil
+	}
+	if _, list, ok = strings.Cut(list, "(s) "); !ok {
+		return nil
+	}
+	out := map[string]bool{}
+	for line := range strings.SplitSeq(list, "\n") {
+		for part := range strings.SplitSeq(line, ", ") {
+			for at := 0; ; { // names may hold ": " themselves
+				i := strings.Index(part[at:], ": ")
+				if i < 0 {
+					break
+				}
+				out[part[:at+i]] = true
+				at += i + 2
+			}
+		}
+	}
+	return out
+}
+
+// reject remembers the version of a name that the proxy refused.
+func (st *stream) reject(w *watch, id uint32, p pending) {
+	name := st.t.name(id)
+	version := ""
+	if p.whole != nil {
+		if i := slices.IndexFunc(p.whole, func(r *resource) bool { return r.name == name }); i >= 0 {
+			version = p.whole[i].Version
+		}
+	} else if pc := st.s.hub.Current(); pc != nil {
+		// The refused content is not kept. Unless the view changed meanwhile it is what is there now.
+		d := differ{f: st.s.factory, t: st.t, pc: pc, a: st.aud, w: w}
+		if r, rev, _ := d.lookup(st.aud, name); r != nil && !r.failed() && rev <= p.version {
+			version = r.Version
+		}
+	}
+	if version == "" {
+		return
+	}
+	if w.rejected == nil {
+		w.rejected = map[uint32]string{}
+	}
+	w.rejected[id] = version
+}
+
+// suspects queues groups of names of which some are at fault. Each is sent alone until it is clear
+// which.
+func (w *watch) suspects(groups ...[]uint32) {
+	for _, g := range groups {
+		w.suspect.AddMany(g)
+		w.probes = append(w.probes, g)
+	}
+}
+
+func (w *watch) settleProbe(ids []uint32) {
+	for _, id := range ids {
+		w.suspect.Remove(id)
+	}
+}
+
+// probe sends the next group of suspects alone.
+func (st *stream) probe(w *watch, pc *pushcontext.PushContext) error {
+	group := w.probes[0]
+	w.probes = w.probes[1:]
+	r := st.probeReply(w, pc, group)
+	if len(r.ids) == 0 {
+		w.settleProbe(group)
+		return nil
+	}
+	return st.send(w, r)
+}
+
+func (st *stream) probeReply(w *watch, pc *pushcontext.PushContext, group []uint32) *reply {
+	defer st.s.work()()
+	r := &reply{version: pc.Version, probe: true}
+	d := differ{f: st.s.factory, t: st.t, pc: pc, a: st.aud, w: w}
+	for _, id := range group {
+		x, _, _ := d.lookup(st.aud, st.t.name(id))
+		if x == nil || x.failed() || !w.wants(id) {
+			w.suspect.Remove(id)
+			continue
+		}
+		r.resources, r.ids = append(r.resources, x), append(r.ids, id)
+	}
+	if st.protocol == wire.SotW && w.rule.whole && len(r.ids) > 0 {
+		held := w.suspect.Clone()
+		held.AndNot(roaring.BitmapOf(r.ids...))
+		r.resources, _ = st.full(w, pc, held)
+		r.whole = r.resources
+	}
+	return r
+}

@@ -1,0 +1,165 @@
+package xds
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
+)
+
+// names turns resource names into small numbers, so that a stream's sets are bitmaps. One name has
+// one number for all types. Names are only ever added; once a table holds far more than what was
+// alive when it was young, the streams move to a fresh one and the old one is collected.
+type names struct {
+	era  uint32 // which table this is; from 1
+	refs atomic.Int64
+
+	mu     sync.RWMutex
+	ids    map[string]uint32 // guarded by mu
+	list   []string          // guarded by mu
+	owners []ownerIndex      // guarded by mu; by generator
+}
+
+// ownerIndex says which names of one type are made from a view.
+type ownerIndex struct {
+	known *roaring.Bitmap
+	ids   map[pushcontext.ViewKey][]uint32
+}
+
+func newNames(era uint32, types int) *names {
+	t := &names{era: era, ids: map[string]uint32{}, owners: make([]ownerIndex, types)}
+	for i := range t.owners {
+		t.owners[i] = ownerIndex{known: roaring.New(), ids: map[pushcontext.ViewKey][]uint32{}}
+	}
+	return t
+}
+
+// intern gives the name's number and files it under the view that the type makes it from.
+func (t *names) intern(typ int, g gen.Generator, name string) uint32 {
+	if id, ok := t.find(typ, name); ok {
+		return id
+	}
+	key, owned := keyOf(g, name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id, ok := t.ids[name]
+	if !ok {
+		id = uint32(len(t.list))
+		t.list = append(t.list, name)
+		t.ids[name] = id
+	}
+	if o := &t.owners[typ]; !o.known.Contains(id) {
+		o.known.Add(id)
+		if owned {
+			o.ids[key] = append(o.ids[key], id)
+		}
+	}
+	return id
+}
+
+func (t *names) find(typ int, name string) (uint32, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	id, ok := t.ids[name]
+	return id, ok && t.owners[typ].known.Contains(id)
+}
+
+// internBytes is intern for names of a request; found is a bitmap to add the numbers to.
+func (t *names) internBytes(typ int, g gen.Generator, list func(func([]byte) bool), found *roaring.Bitmap) {
+	var missing []string
+	t.mu.RLock()
+	known := t.owners[typ].known
+	for n := range list {
+		if id, ok := t.ids[string(n)]; ok && known.Contains(id) {
+			found.Add(id)
+		} else {
+			missing = append(missing, string(n))
+		}
+	}
+	t.mu.RUnlock()
+	for _, n := range missing {
+		found.Add(t.intern(typ, g, n))
+	}
+}
+
+// name gives the name with a number.
+func (t *names) name(id uint32) string {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.list[id]
+}
+
+// owned gives the numbers of the known names of a type that are made from a view. The slice may
+// only be read.
+func (t *names) owned(typ int, key pushcontext.ViewKey) []uint32 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.owners[typ].ids[key]
+}
+
+func (t *names) size() int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.list)
+}
+
+// minCompaction is the number of names below which a table is never replaced.
+const minCompaction = 1 << 13
+
+// nameTables is the current table and what is known of its predecessors.
+type nameTables struct {
+	types   int
+	floor   int // minCompaction, less in tests
+	current atomic.Pointer[names]
+
+	mu   sync.Mutex
+	old  *names // guarded by mu; the table that streams are leaving, nil if none
+	live int    // guarded by mu; size of the current table when the last stream had moved to it
+}
+
+func newNameTables(types int) *nameTables {
+	n := &nameTables{types: types, floor: minCompaction}
+	n.current.Store(newNames(1, types))
+	return n
+}
+
+// join gives the current table to a stream; leave it with left.
+func (n *nameTables) join() *names {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t := n.current.Load()
+	t.refs.Add(1)
+	return t
+}
+
+// left says that a stream uses the table no more.
+func (n *nameTables) left(t *names) {
+	if t.refs.Add(-1) > 0 {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if t == n.old && t.refs.Load() == 0 {
+		n.old, n.live = nil, n.current.Load().size()
+	}
+}
+
+// compact starts a new table if the current one is mostly dead. It reports whether it did: then
+// every stream must be woken to move.
+func (n *nameTables) compact() bool {
+	t := n.current.Load()
+	size := t.size()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.old != nil || size < n.floor || size < 2*n.live || n.current.Load() != t {
+		return false
+	}
+	n.current.Store(newNames(t.era+1, n.types))
+	if n.old = t; t.refs.Load() == 0 {
+		n.old, n.live = nil, 0
+	}
+	return true
+}

@@ -1,0 +1,206 @@
+package xds
+
+import (
+	"net/netip"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
+)
+
+// identity is what a proxy says of itself in the node of its first request, reduced to what the hub
+// uses. It is immutable.
+type identity struct {
+	id        string // node id
+	version   string // metadata ISTIO_VERSION, "" if unsaid
+	class     gen.Class
+	locality  bool // the node states its locality
+	network   bool // the node states its network
+	instances []model.InstanceKey
+	// configured: the node sent PROXY_CONFIG, as proxies run by an agent do.
+	configured bool
+}
+
+// parseNode reads an encoded Node. The node id is "<type>~<ip>~<pod>.<namespace>~<DNS domain>".
+func parseNode(b []byte, aliases map[model.ClusterID]model.ClusterID) (*identity, error) {
+	var n corev3.Node
+	if err := proto.Unmarshal(b, &n); err != nil {
+		return nil, invalid("node can't be decoded: %v", err)
+	}
+	id := &identity{id: n.Id}
+	if err := id.parseID(n.Id); err != nil {
+		return nil, err
+	}
+	if err := id.metadata(metadata{n.Metadata.GetFields()}, aliases); err != nil {
+		return nil, err
+	}
+	if l := n.Locality; l.GetRegion() != "" {
+		id.class.Locality = model.Locality{Region: l.Region, Zone: l.Zone, Subzone: l.SubZone}
+		id.locality = true
+	}
+	id.class.Extensions = extensions(n.Extensions)
+	return id, nil
+}
+
+const nodeIDForm = `want "<sidecar|router>~<ip>~<pod>.<namespace>~<domain>"`
+
+func (id *identity) parseID(s string) error {
+	if s == "" {
+		return invalid("node id is empty; %s", nodeIDForm)
+	}
+	parts := strings.Split(s, "~")
+	if len(parts) != 4 {
+		return invalid("node id %q has %d parts; %s", s, len(parts), nodeIDForm)
+	}
+	switch parts[0] {
+	case "sidecar":
+		id.class.Type = gen.Sidecar
+	case "router":
+		id.class.Type = gen.Router
+	default:
+		return invalid("node id %q: type %q is not served; %s", s, parts[0], nodeIDForm)
+	}
+	ip, err := netip.ParseAddr(parts[1])
+	if err != nil {
+		return invalid("node id %q: %q is not an IP address; %s", s, parts[1], nodeIDForm)
+	}
+	id.class.IP = ip.Unmap()
+	if _, ns, ok := strings.Cut(parts[2], "."); ok {
+		id.class.Namespace = ns
+	}
+	if domain := parts[3]; domain != "" {
+		id.class.DNSDomain = domain
+		if id.class.Namespace == "" {
+			id.class.Namespace, _, _ = strings.Cut(domain, ".")
+		}
+	}
+	return nil
+}
+
+// metadata reads node metadata. Agents send booleans as strings.
+type metadata struct{ fields map[string]*structpb.Value }
+
+func (m metadata) text(key string) string {
+	switch v := m.fields[key].GetKind().(type) {
+	case *structpb.Value_StringValue:
+		return v.StringValue
+	case *structpb.Value_BoolValue:
+		if v.BoolValue {
+			return "true"
+		}
+	}
+	return ""
+}
+
+func (m metadata) flag(key string) bool {
+	switch strings.ToLower(m.text(key)) {
+	case "1", "true", "t", "yes", "on":
+		return true
+	}
+	return false
+}
+
+func interception(mode string) gen.Interception {
+	switch mode {
+	case "TPROXY":
+		return gen.InterceptTProxy
+	case "NONE":
+		return gen.InterceptNone
+	}
+	return gen.InterceptRedirect
+}
+
+func (id *identity) metadata(m metadata, aliases map[model.ClusterID]model.ClusterID) error {
+	c := &id.class
+	c.Cluster = model.ClusterID(m.text("CLUSTER_ID"))
+	if real, ok := aliases[c.Cluster]; ok {
+		c.Cluster = real
+	}
+	if ns := m.text("NAMESPACE"); ns != "" {
+		c.Namespace = ns
+	}
+	c.Network = m.text("NETWORK")
+	id.network = c.Network != ""
+	c.Node = m.text("NODE_NAME")
+	c.Interception = interception(m.text("INTERCEPTION_MODE"))
+	c.HTTP10 = m.flag("HTTP10")
+	c.ExposeServices = c.Type == gen.Router && m.flag("ISTHMUS_EXPOSE_SERVICES")
+	id.version = m.text("ISTIO_VERSION")
+	_, id.configured = m.fields["PROXY_CONFIG"]
+	return id.addresses(m.text("INSTANCE_IPS"))
+}
+
+// addresses takes the node's own addresses, the one of its id first, then those of INSTANCE_IPS. A
+// proxy on a loopback address shares its host with others and binds there.
+func (id *identity) addresses(list string) error {
+	ips := []netip.Addr{id.class.IP}
+	for s := range strings.SplitSeq(list, ",") {
+		if s = strings.TrimSpace(s); s == "" {
+			continue
+		}
+		ip, err := netip.ParseAddr(s)
+		if err != nil {
+			return invalid("node metadata INSTANCE_IPS: %q is not an IP address", s)
+		}
+		if ip = ip.Unmap(); ip != id.class.IP {
+			ips = append(ips, ip)
+		}
+	}
+	for _, ip := range ips {
+		if ip.Is4() {
+			id.class.IPv4 = true
+		} else {
+			id.class.IPv6 = true
+		}
+		id.instances = append(id.instances, model.InstanceKey{Cluster: id.class.Cluster, IP: ip})
+	}
+	if ips[0].IsLoopback() {
+		id.class.Bind = ips[0]
+	}
+	return nil
+}
+
+// extension gives the optional extension that builds of Envoy list under a name.
+func extension(name string) gen.Extensions {
+	switch name {
+	case "istio.alpn", "envoy.filters.http.alpn":
+		return gen.ExtIstioALPN
+	case "istio.metadata_exchange", "envoy.filters.network.metadata_exchange":
+		return gen.ExtIstioMetadataExchange
+	case "istio.peer_metadata", "envoy.filters.http.peer_metadata":
+		return gen.ExtIstioPeerMetadata
+	case "istio.stats", "envoy.filters.http.istio_stats":
+		return gen.ExtIstioStats
+	}
+	return 0
+}
+
+func extensions(list []*corev3.Extension) (out gen.Extensions) {
+	for _, e := range list {
+		if !e.GetDisabled() {
+			out |= extension(e.GetName())
+		}
+	}
+	return out
+}
+
+// audience gives what resources depend on. Where the node does not say its locality or network, its
+// endpoint does.
+func (id *identity) audience(pc *pushcontext.PushContext, k *classes) *audience {
+	a := &audience{class: id.class, classes: k}
+	a.reader = pushcontext.Reader{Cluster: id.class.Cluster, Namespace: id.class.Namespace, Instances: id.instances}
+	if in := pc.Instance(id.instances...); in != nil {
+		if !id.locality {
+			a.class.Locality = in.Locality
+		}
+		if !id.network {
+			a.class.Network = in.Network
+		}
+	}
+	return a
+}

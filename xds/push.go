@@ -1,0 +1,346 @@
+package xds
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
+	"github.com/isthmus-mesh/isthmus/xds/wire"
+)
+
+// gate holds back listeners and routes until the proxy has processed new clusters.
+type gate struct {
+	nonce uint64 // of the clusters' response; 0 when open
+	until time.Time
+}
+
+func formatNonce(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// turn brings every type that may be sent up to the current snapshot.
+func (st *stream) turn() error {
+	pc := st.s.hub.Current()
+	if pc == nil || st.id == nil {
+		return nil
+	}
+	st.settle(pc)
+	before := st.nonce
+	for _, w := range st.ordered() {
+		if err := st.push(w, pc); err != nil {
+			return err
+		}
+	}
+	if err := st.removeLate(pc); err != nil {
+		return err
+	}
+	st.converged(pc, before)
+	return nil
+}
+
+// settle makes what the turn stands on current: the proxy's class and the name table.
+func (st *stream) settle(pc *pushcontext.PushContext) {
+	if a := st.id.audience(pc, st.s.classes); st.aud == nil || a.class != st.aud.class {
+		for _, w := range st.watches {
+			if w != nil && w.last > 0 && w.old == nil {
+				w.old = st.aud
+			}
+		}
+		st.aud = a
+		st.status.class(a.class)
+	}
+	if t := st.s.tables.current.Load(); t != st.t {
+		old := st.t
+		st.t = st.s.tables.join()
+		for _, w := range st.watches {
+			if w != nil {
+				w.move(old, st.t)
+			}
+		}
+		st.s.tables.left(old)
+	}
+}
+
+// ordered gives the watched types in the order in which they are served.
+func (st *stream) ordered() []*watch {
+	out := st.scratch[:0]
+	for _, w := range st.watches {
+		if w != nil {
+			out = append(out, w)
+		}
+	}
+	st.scratch = out
+	return out
+}
+
+// gated reports whether a type must wait.
+func (st *stream) gated(w *watch) bool {
+	if w.rule.afterClusters && st.gate.nonce > 0 {
+		return true
+	}
+	if !w.rule.ackGate || len(w.pending) == 0 {
+		return false
+	}
+	return !w.rule.urgent || w.must.IsEmpty()
+}
+
+// idle reports whether there is nothing to work out for a type.
+func (w *watch) idle(pc *pushcontext.PushContext) bool {
+	return w.last >= pc.Version && w.must.IsEmpty() && !w.answer && w.old == nil && len(w.probes) == 0
+}
+
+func (st *stream) push(w *watch, pc *pushcontext.PushContext) error {
+	if w.idle(pc) || st.gated(w) {
+		return nil
+	}
+	if len(w.probes) > 0 && !w.probing() {
+		if err := st.probe(w, pc); err != nil {
+			return err
+		}
+		if st.gated(w) {
+			return nil
+		}
+	}
+	r := st.prepare(w, pc)
+	if r == nil {
+		return nil
+	}
+	return st.send(w, r)
+}
+
+// reply is a response before it has a nonce.
+type reply struct {
+	resources []*resource
+	ids       []uint32 // of what is new in it
+	removed   []string
+	whole     []*resource
+	version   uint64
+	probe     bool
+	fresh     bool // holds names that the proxy did not have
+	urgent    bool
+}
+
+// prepare works out a type's next response and counts it as told; nil if there is none to send.
+func (st *stream) prepare(w *watch, pc *pushcontext.PushContext) *reply {
+	defer st.s.work()()
+	first := w.last == 0
+	c := collect(st.s.factory, st.s.hub, st.t, pc, st.aud, w)
+	st.late(w, pc, c)
+	owed := w.answer || (!w.must.IsEmpty() && first)
+	w.last, w.old, w.known, w.answer = pc.Version, nil, nil, false
+	w.must.Clear()
+	if st.protocol == wire.SotW && w.rule.whole {
+		if c.none() && !owed {
+			return nil
+		}
+		return st.wholeReply(w, pc, c)
+	}
+	r := &reply{resources: c.send, ids: c.ids, version: pc.Version, fresh: fresh(w, c.ids)}
+	st.negatives(w, c.empty, r)
+	st.removals(w, c.gone, r)
+	if len(r.resources)+len(r.removed) == 0 && !owed {
+		return nil
+	}
+	return r
+}
+
+// late puts off what is gone where that has to wait for other types. For SotW types that send their
+// full state that is only possible when nothing else changed.
+func (st *stream) late(w *watch, pc *pushcontext.PushContext, c *change) {
+	if !w.rule.lateRemoval || len(c.gone) == 0 {
+		return
+	}
+	if st.protocol == wire.SotW && w.rule.whole && len(c.send) > 0 {
+		return
+	}
+	w.gone.AddMany(c.gone)
+	c.gone = nil
+}
+
+func fresh(w *watch, ids []uint32) bool {
+	return slices.ContainsFunc(ids, func(id uint32) bool { return !w.sent.Contains(id) })
+}
+
+// negatives answers subscribed names that do not exist.
+func (st *stream) negatives(w *watch, ids []uint32, r *reply) {
+	for _, id := range ids {
+		name := st.t.name(id)
+		switch {
+		case w.rule.emptied:
+			r.resources = append(r.resources, st.s.emptyResource(name))
+			r.ids = append(r.ids, id)
+		case st.protocol == wire.Delta:
+			r.removed = append(r.removed, name)
+		}
+		w.sent.Remove(id)
+		w.gone.Remove(id)
+	}
+}
+
+// removals tells that names are gone.
+func (st *stream) removals(w *watch, ids []uint32, r *reply) {
+	for _, id := range ids {
+		w.sent.Remove(id)
+		if w.rule.emptied && !w.wants(id) {
+			continue
+		}
+		name := st.t.name(id)
+		switch {
+		case w.rule.emptied:
+			r.resources = append(r.resources, st.s.emptyResource(name))
+		case st.protocol == wire.Delta:
+			r.removed = append(r.removed, name)
+		}
+	}
+}
+
+// emptyResource is the explicit answer for a name without endpoints. Leaving the name out, or
+// removing it, would keep a new cluster warming and an old one on its old endpoints.
+func (s *Server) emptyResource(name string) *resource {
+	body, _ := proto.Marshal(&endpointv3.ClusterLoadAssignment{ClusterName: name})
+	return &resource{Resource: wire.NewResource(gen.EndpointURL, name, body), name: name}
+}
+
+// wholeReply makes a response that holds all that the proxy is to have. What can't be built, or was
+// refused, stays as the proxy last accepted it.
+func (st *stream) wholeReply(w *watch, pc *pushcontext.PushContext, c *change) *reply {
+	r := &reply{version: pc.Version, ids: c.ids, fresh: fresh(w, c.ids)}
+	all, ids := st.full(w, pc, w.suspect)
+	w.gone.Clear()
+	w.sent = roaring.BitmapOf(ids...)
+	r.resources, r.whole = all, all
+	return r
+}
+
+// full lists the state to send for a type: the current resources, but for held ones and those that
+// can't be sent the last accepted form.
+func (st *stream) full(w *watch, pc *pushcontext.PushContext, held *roaring.Bitmap) (all []*resource, ids []uint32) {
+	good := w.goodByName()
+	each(st.s.factory, st.t, pc, st.aud, w, func(r *resource, id uint32) {
+		if r.failed() || held.Contains(id) || (w.rejected[id] != "" && w.rejected[id] == r.Version) {
+			if r = good[r.name]; r == nil {
+				return
+			}
+		}
+		all, ids = append(all, r), append(ids, id)
+	})
+	return all, ids
+}
+
+func (w *watch) goodByName() map[string]*resource {
+	if len(w.rejected) == 0 && w.suspect.IsEmpty() {
+		return nil
+	}
+	m := make(map[string]*resource, len(w.good))
+	for _, r := range w.good {
+		m[r.name] = r
+	}
+	return m
+}
+
+// removeLate sends the removals that had to wait for listeners and routes.
+func (st *stream) removeLate(pc *pushcontext.PushContext) error {
+	for _, w := range st.watches {
+		if w != nil && w.rule.afterClusters && w.last < pc.Version {
+			return nil
+		}
+	}
+	for i := len(st.watches) - 1; i >= 0; i-- { // endpoints before their clusters
+		w := st.watches[i]
+		if w == nil || w.gone.IsEmpty() {
+			continue
+		}
+		r := &reply{version: pc.Version}
+		if st.protocol == wire.SotW && w.rule.whole {
+			r = st.wholeReply(w, pc, &change{})
+		} else {
+			st.removals(w, w.gone.ToArray(), r)
+			w.gone.Clear()
+			if len(r.resources)+len(r.removed) == 0 {
+				continue
+			}
+		}
+		if err := st.send(w, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send encodes and sends a response and notes that it did.
+func (st *stream) send(w *watch, r *reply) error {
+	st.nonce++
+	head := wire.Head{
+		Protocol: st.protocol, Version: strconv.FormatUint(r.version, 10), TypeURL: w.rule.url,
+		Nonce: formatNonce(st.nonce), Removed: r.removed, Count: len(r.resources),
+	}
+	msg := wire.NewResponse(head)
+	for _, x := range r.resources {
+		msg.Add(st.protocol, x.Resource)
+	}
+	if err := st.write(w, msg, len(r.resources)); err != nil {
+		return err
+	}
+	w.sent.AddMany(r.ids)
+	for _, id := range r.ids {
+		w.gone.Remove(id)
+		delete(w.rejected, id)
+	}
+	w.sentOut(pending{nonce: st.nonce, version: r.version, ids: r.ids, whole: r.whole, probe: r.probe})
+	st.status.sent(w, head, r.version, st.s.now())
+	st.follow(w, r)
+	return nil
+}
+
+// follow makes the types that a sent resource waits for answer at once, and closes the gate behind
+// new clusters.
+func (st *stream) follow(w *watch, r *reply) {
+	for _, o := range st.watches {
+		if o == nil || o.rule.follows != w.rule.url || len(r.ids) == 0 {
+			continue
+		}
+		ids := roaring.BitmapOf(r.ids...)
+		ids.And(o.sub)
+		o.must.Or(ids)
+		for it := ids.Iterator(); it.HasNext(); {
+			delete(o.known, it.Next())
+		}
+	}
+	if r.fresh && w.rule.lateRemoval && !w.rule.emptied {
+		if st.gate.nonce == 0 {
+			st.gate.until = st.s.now().Add(st.s.opt.GateWait)
+			st.timer.Reset(st.s.opt.GateWait)
+		}
+		st.gate.nonce = st.nonce
+	}
+}
+
+// each yields what the proxy subscribes and exists, built or not.
+func each(f *factory, t *names, pc *pushcontext.PushContext, a *audience, w *watch, yield func(*resource, uint32)) {
+	if w.wildcard {
+		for _, kind := range w.gen.Kinds() {
+			for key := range pc.Keys(kind) {
+				b, _ := f.of(pc, w.typ, key, a)
+				if b == nil {
+					continue
+				}
+				for _, r := range b.resources {
+					yield(r, r.id(t, w.typ, w.gen))
+				}
+			}
+		}
+		return
+	}
+	d := differ{f: f, t: t, pc: pc, a: a, w: w}
+	for it := w.sub.Iterator(); it.HasNext(); {
+		id := it.Next()
+		if r, _, _ := d.lookup(a, t.name(id)); r != nil {
+			yield(r, id)
+		}
+	}
+}

@@ -1,0 +1,337 @@
+package xds
+
+import (
+	"context"
+	"hash/maphash"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
+	"github.com/isthmus-mesh/isthmus/xds/wire"
+)
+
+// Options configure a Server. Hub and Generators are needed; everything else has a default.
+type Options struct {
+	Hub        *pushcontext.Hub // may be set later, before the first stream, with UseHub
+	Generators []gen.Generator  // of types in the table of order.go
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+
+	// Ready is the serving gate: streams are refused until it reports true. Default: when the hub has
+	// a snapshot.
+	Ready func() bool
+	// KnownCluster says whether a proxy of the cluster may connect. Default: any.
+	KnownCluster func(model.ClusterID) bool
+	// ClusterAliases maps names that nodes use to the clusters that are meant.
+	ClusterAliases map[model.ClusterID]model.ClusterID
+	// OnPushCost is told what bringing one proxy up to a commit took.
+	OnPushCost func(time.Duration)
+
+	MaxNames    int           // names of one type that one stream may subscribe; 250 000
+	MemoBytes   int64         // encoded resources kept for reuse; 4 GiB
+	GateWait    time.Duration // how long listeners and routes wait for clusters; 1 s
+	SendTimeout time.Duration // after which a peer that does not read loses its stream; 20 s
+	MaxAge      time.Duration // of a stream, jittered by a fifth; 0 is no limit
+	StreamRate  float64       // new streams per second; 1000
+	StreamBurst int           // new streams at once; 5000
+	StreamWait  time.Duration // how long a new stream may queue; 1 s
+	Workers     int           // concurrent generations; GOMAXPROCS
+
+	Now func() time.Time
+}
+
+func (o Options) withDefaults() Options {
+	def(&o.Log, slog.New(slog.DiscardHandler))
+	def(&o.MaxNames, 250_000)
+	def(&o.MemoBytes, 4<<30)
+	def(&o.GateWait, time.Second)
+	def(&o.SendTimeout, 20*time.Second)
+	def(&o.StreamRate, 1000)
+	def(&o.StreamBurst, 5000)
+	def(&o.StreamWait, time.Second)
+	def(&o.Workers, runtime.GOMAXPROCS(0))
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Ready == nil {
+		o.Ready = func() bool { return true }
+	}
+	return o
+}
+
+func def[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Server serves the aggregated discovery service.
+type Server struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+
+	// Read-only after NewServer.
+	opt      Options
+	log      *slog.Logger
+	hub      *pushcontext.Hub // see UseHub
+	rules    []rule           // by generator
+	byURL    map[string]int
+	unserved map[string]bool
+	seed     maphash.Seed
+	factory  *factory
+	classes  *classes
+	tables   *nameTables
+	interest *interest
+	metrics  *metrics
+	admitted *admission
+	slots    chan struct{} // one token per running generation
+	draining context.Context
+	drain    context.CancelFunc
+	kept     atomic.Int64
+	wakes    atomic.Uint64
+
+	mu       sync.RWMutex
+	streams  []*stream // guarded by mu; by slot
+	free     []uint32  // guarded by mu
+	failures []Failure // guarded by mu; the last few
+
+	running sync.WaitGroup
+}
+
+// NewServer makes a server. Types of generators that have no row in the order table are not served.
+func NewServer(o Options) *Server {
+	s := &Server{
+		opt: o.withDefaults(), hub: o.Hub, unserved: unserved(), byURL: map[string]int{}, seed: maphash.MakeSeed(), classes: newClasses(),
+	}
+	s.log = s.opt.Log
+	s.order()
+	n := len(s.rules)
+	s.tables, s.interest = newNameTables(n), newInterest(n)
+	s.metrics = newMetrics(o.Registerer, s.rules)
+	s.observe(o.Registerer)
+	s.admitted = newAdmission(&s.opt)
+	s.slots = make(chan struct{}, s.opt.Workers)
+	s.draining, s.drain = context.WithCancel(context.Background())
+	s.factory = &factory{
+		generators: s.opt.Generators, budget: s.opt.MemoBytes, kept: &s.kept, metrics: s.metrics, failed: s.failed,
+	}
+	return s
+}
+
+// order puts the generators in the order of the table.
+func (s *Server) order() {
+	var gens []gen.Generator
+	for _, r := range rules() {
+		i := slices.IndexFunc(s.opt.Generators, func(g gen.Generator) bool { return g.TypeURL() == r.url })
+		if i < 0 {
+			continue
+		}
+		s.byURL[r.url] = len(s.rules)
+		s.rules = append(s.rules, r)
+		gens = append(gens, s.opt.Generators[i])
+	}
+	s.opt.Generators = gens
+}
+
+// UseHub sets the hub, for when the hub's notify is this server's Notify. It comes before the first
+// stream.
+func (s *Server) UseHub(h *pushcontext.Hub) { s.hub = h }
+
+// GRPCServerOptions are the options that a gRPC server needs for this service; other services on
+// the same server are not affected.
+func (s *Server) GRPCServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(wire.NewCodec()),
+		grpc.MaxRecvMsgSize(4 << 20),
+		grpc.MaxConcurrentStreams(100_000),
+		grpc.SharedWriteBuffer(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 15 * time.Second, PermitWithoutStream: true}),
+	}
+}
+
+// Register adds the service to a gRPC server made with GRPCServerOptions.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(r, s)
+}
+
+// StreamAggregatedResources serves state-of-the-world ADS.
+func (s *Server) StreamAggregatedResources(g discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	return s.Serve(wire.SotW, g)
+}
+
+// DeltaAggregatedResources serves delta ADS.
+func (s *Server) DeltaAggregatedResources(g discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return s.Serve(wire.Delta, g)
+}
+
+// Serve serves one stream until the peer ends it or a rule does; the error is a gRPC status.
+func (s *Server) Serve(p wire.Protocol, peer Peer) error {
+	if s.draining.Err() != nil {
+		return errDraining
+	}
+	if s.hub.Current() == nil || !s.opt.Ready() {
+		return errNotReady
+	}
+	if err := s.admitted.admit(peer.Context()); err != nil {
+		s.metrics.refusedStreams.Inc()
+		return err
+	}
+	st := s.newStream(p, peer)
+	s.enter(st)
+	go st.receive()
+	done := make(chan error, 1)
+	go func() {
+		defer s.running.Done()
+		defer s.leave(st)
+		done <- st.run()
+	}()
+	// A write that hangs can only be ended by returning from here.
+	select {
+	case err := <-done:
+		st.cancel(err)
+		return err
+	case <-st.ctx.Done():
+		err := context.Cause(st.ctx)
+		if err == errSlow {
+			s.metrics.writeTimeouts.Inc()
+		}
+		return err
+	}
+}
+
+func (s *Server) enter(st *stream) {
+	s.running.Add(1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.free); n > 0 {
+		st.slot = s.free[n-1]
+		s.free = s.free[:n-1]
+		s.streams[st.slot] = st
+		return
+	}
+	st.slot = uint32(len(s.streams))
+	s.streams = append(s.streams, st)
+}
+
+func (s *Server) leave(st *stream) {
+	if st.id != nil {
+		s.metrics.connected.WithLabelValues(st.id.version).Dec()
+		for typ := range s.rules {
+			s.metrics.recovered(typ, st.id.id)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams[st.slot] = nil
+	s.free = append(s.free, st.slot)
+}
+
+func (s *Server) all() []*stream {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.DeleteFunc(slices.Clone(s.streams), func(st *stream) bool { return st == nil })
+}
+
+// Notify wakes the streams that a commit concerns; it is the hub's notify and does not block.
+func (s *Server) Notify(_ *pushcontext.PushContext, d *pushcontext.Delta) {
+	if d.Mesh || s.tables.compact() {
+		s.wakeAll()
+		return
+	}
+	touched := s.interest.touched(d)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for it := touched.Iterator(); it.HasNext(); {
+		if slot := int(it.Next()); slot < len(s.streams) && s.streams[slot] != nil {
+			s.poke(s.streams[slot])
+		}
+	}
+}
+
+func (s *Server) wakeAll() {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, st := range s.streams {
+		if st != nil {
+			s.poke(st)
+		}
+	}
+}
+
+func (s *Server) poke(st *stream) {
+	select {
+	case st.wake <- struct{}{}:
+		s.wakes.Add(1)
+	default:
+	}
+}
+
+// Shutdown ends all streams with Unavailable, so that proxies turn to another replica, and waits
+// until they have ended.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.drain()
+	done := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// work takes a slot for generating; call the result to give it back.
+func (s *Server) work() func() {
+	start := s.now()
+	s.slots <- struct{}{}
+	s.metrics.queue.Observe(s.now().Sub(start).Seconds())
+	return func() { <-s.slots }
+}
+
+func (s *Server) now() time.Time { return s.opt.Now() }
+
+// age starts a stream's maximum age; the channel is nil when there is none.
+func (s *Server) age() (<-chan time.Time, func()) {
+	if s.opt.MaxAge <= 0 {
+		return nil, func() {}
+	}
+	jitter := 0.8 + 0.4*rand.Float64()
+	t := time.NewTimer(time.Duration(float64(s.opt.MaxAge) * jitter))
+	return t.C, func() { t.Stop() }
+}
+
+// keptFailures bounds Failures.
+const keptFailures = 64
+
+func (s *Server) failed(f Failure) {
+	s.log.Error("resource can't be generated; proxies keep their last good one", "type", f.TypeURL, "resource", f.Name, "err", f.Err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.failures) == keptFailures {
+		s.failures = append(s.failures[:0], s.failures[1:]...)
+	}
+	s.failures = append(s.failures, f)
+}
+
+// Failures gives the last resources that could not be generated, oldest first.
+func (s *Server) Failures() []Failure {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Clone(s.failures)
+}

@@ -1,0 +1,329 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds/wire"
+)
+
+// Peer is the transport of one stream: the part of grpc.ServerStream that is used. RecvMsg is given
+// a *wire.Request and SendMsg a *wire.Response.
+type Peer interface {
+	Context() context.Context
+	SendMsg(m any) error
+	RecvMsg(m any) error
+}
+
+// requestBacklog is how many requests may wait while a turn runs.
+const requestBacklog = 4
+
+// stream is one proxy's connection. Its fields belong to the goroutine of run, but for those said to
+// be shared.
+type stream struct {
+	s        *Server
+	protocol wire.Protocol
+	peer     Peer
+	slot     uint32
+
+	// Shared with other goroutines; set once.
+	wake     chan struct{} // cap 1: the snapshot changed
+	requests chan *wire.Request
+	asks     chan func()
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	status   *streamStatus
+	deadline *time.Timer // fires when a write takes too long
+
+	id       *identity
+	aud      *audience
+	t        *names
+	watches  []*watch // by generator, nil if not watched
+	unserved map[string]uint64
+	nonce    uint64
+	gate     gate
+	timer    *time.Timer // end of the gate
+	scratch  []*watch
+	woken    time.Time // when the oldest unhandled wake was taken
+}
+
+func (s *Server) newStream(p wire.Protocol, peer Peer) *stream {
+	st := &stream{
+		s: s, protocol: p, peer: peer, wake: make(chan struct{}, 1), requests: make(chan *wire.Request, requestBacklog),
+		asks: make(chan func()), watches: make([]*watch, len(s.rules)), t: s.tables.join(),
+	}
+	st.ctx, st.cancel = context.WithCancelCause(peer.Context())
+	st.status = newStreamStatus(p, peer.Context(), s.now())
+	st.timer = time.NewTimer(time.Hour)
+	st.timer.Stop()
+	st.deadline = time.AfterFunc(time.Hour, func() { st.cancel(errSlow) })
+	st.deadline.Stop()
+	return st
+}
+
+// receive passes requests on until the stream ends.
+func (st *stream) receive() {
+	defer close(st.requests)
+	for {
+		r := &wire.Request{Protocol: st.protocol}
+		if err := st.peer.RecvMsg(r); err != nil {
+			if !errors.Is(err, io.EOF) {
+				st.cancel(err)
+			}
+			return
+		}
+		select {
+		case st.requests <- r:
+		case <-st.ctx.Done():
+			return
+		}
+	}
+}
+
+// run is the stream's goroutine.
+func (st *stream) run() error {
+	defer st.end()
+	age, stop := st.s.age()
+	defer stop()
+	for {
+		select {
+		case r, ok := <-st.requests:
+			if !ok {
+				return nil
+			}
+			if err := st.handle(r); err != nil {
+				return err
+			}
+		case <-st.wake:
+			st.woken = st.s.now()
+		case <-st.timer.C:
+			st.gate.nonce = 0
+		case f := <-st.asks:
+			f()
+			continue
+		case <-age:
+			return errAge
+		case <-st.s.draining.Done():
+			return errDraining
+		case <-st.ctx.Done():
+			return context.Cause(st.ctx)
+		}
+		if err := st.turn(); err != nil {
+			return err
+		}
+	}
+}
+
+func (st *stream) end() {
+	st.timer.Stop()
+	st.deadline.Stop()
+	for _, w := range st.watches {
+		if w != nil {
+			st.forget(w)
+		}
+	}
+	if st.id != nil {
+		st.s.interest.setInstances(st.slot, st.id.instances, false)
+	}
+	st.s.tables.left(st.t)
+}
+
+// handle takes one request into the state; the turn that follows answers it.
+func (st *stream) handle(r *wire.Request) error {
+	if st.id == nil {
+		if r.TypeURL == healthURL {
+			return nil // a health probe's report comes before the proxy has introduced itself
+		}
+		if err := st.introduce(r); err != nil {
+			return err
+		}
+	}
+	typ, ok := st.s.byURL[r.TypeURL]
+	if !ok {
+		return st.foreign(r)
+	}
+	w, first := st.watches[typ], false
+	if w == nil {
+		w, first = newWatch(typ, &st.s.rules[typ], st.s.opt.Generators[typ]), true
+		st.watches[typ] = w
+	}
+	if !first && r.Nonce != "" {
+		st.answered(w, r.Nonce, r.Fault)
+	}
+	if st.protocol == wire.Delta {
+		st.resubscribe(w, r, first)
+	} else if w.list(st.t, r, r.Names.Hash(st.s.seed)) {
+		st.note(w)
+	} else if r.Nonce == "" && !first {
+		w.must.Or(w.sub) // asked again from scratch
+		w.answer = true
+	}
+	if n := w.sub.GetCardinality(); n > uint64(st.s.opt.MaxNames) {
+		return status.Errorf(codes.ResourceExhausted, "%d names of type %s are subscribed; the limit is %d", n, r.TypeURL, st.s.opt.MaxNames)
+	}
+	return nil
+}
+
+func (st *stream) resubscribe(w *watch, r *wire.Request, first bool) {
+	if !first && r.Subscribe.Count+r.Unsubscribe.Count == 0 {
+		return
+	}
+	w.unsubscribe(st.t, r)
+	w.subscribe(st.t, r, first)
+	if first && w.rule.follows != "" {
+		if i, ok := st.s.byURL[w.rule.follows]; ok && st.watches[i] == nil {
+			// A proxy that reconnects and does not ask for clusters first holds one that warms and
+			// waits for its endpoints, though their version did not change.
+			w.known = nil
+		}
+	}
+	st.note(w)
+}
+
+// introduce takes the node of the first request.
+func (st *stream) introduce(r *wire.Request) error {
+	if r.Node == nil {
+		return errNoNode
+	}
+	id, err := parseNode(r.Node, st.s.opt.ClusterAliases)
+	if err != nil {
+		return err
+	}
+	if known := st.s.opt.KnownCluster; known != nil && !known(id.class.Cluster) {
+		return invalid("node %s is of cluster %q, which this hub does not know; check the node metadata CLUSTER_ID", id.id, id.class.Cluster)
+	}
+	st.id = id
+	st.s.interest.setInstances(st.slot, id.instances, true)
+	st.status.introduced(id)
+	st.s.metrics.connected.WithLabelValues(id.version).Inc()
+	st.s.log.LogAttrs(st.ctx, slog.LevelInfo, "proxy connected", slog.String("proxy", id.id), slog.String("cluster", string(id.class.Cluster)),
+		slog.String("protocol", st.protocol.String()))
+	return nil
+}
+
+// foreign answers a type that has no resources: with nothing, once per subscription.
+func (st *stream) foreign(r *wire.Request) error {
+	if r.TypeURL == healthURL {
+		return nil
+	}
+	if !st.s.unserved[r.TypeURL] {
+		return invalid("resource type %q is not known", r.TypeURL)
+	}
+	if st.unserved == nil {
+		st.unserved = map[string]uint64{}
+	}
+	list := &r.Names
+	if st.protocol == wire.Delta {
+		list = &r.Subscribe
+	}
+	hash := list.Hash(st.s.seed)
+	if last, seen := st.unserved[r.TypeURL]; seen && (last == hash || st.protocol == wire.Delta && list.Count == 0) {
+		return nil
+	}
+	st.unserved[r.TypeURL] = hash
+	st.s.metrics.unserved.WithLabelValues(r.TypeURL).Inc()
+	return st.nothing(r.TypeURL, list)
+}
+
+func (st *stream) nothing(url string, list *wire.List) error {
+	st.nonce++
+	h := wire.Head{Protocol: st.protocol, Version: "0", TypeURL: url, Nonce: formatNonce(st.nonce)}
+	if st.protocol == wire.Delta {
+		for n := range list.All() {
+			if !isStar(n) {
+				h.Removed = append(h.Removed, string(n))
+			}
+		}
+	}
+	return st.write(nil, wire.NewResponse(h), 0)
+}
+
+// write sends one response. A peer that does not take it in time loses its stream.
+func (st *stream) write(w *watch, msg *wire.Response, resources int) error {
+	st.deadline.Reset(st.s.opt.SendTimeout)
+	start := st.s.now()
+	err := st.peer.SendMsg(msg)
+	st.deadline.Stop()
+	if w != nil {
+		st.s.metrics.sent(w.typ, resources, msg.Size(), st.s.now().Sub(start), err)
+	}
+	if cause := context.Cause(st.ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+// converged reports how long a commit took to reach the proxy.
+func (st *stream) converged(pc *pushcontext.PushContext, before uint64) {
+	if st.woken.IsZero() {
+		return
+	}
+	now := st.s.now()
+	if st.nonce > before {
+		st.s.metrics.convergence.Observe(now.Sub(pc.Time).Seconds())
+		if f := st.s.opt.OnPushCost; f != nil {
+			f(now.Sub(st.woken))
+		}
+	}
+	st.woken = time.Time{}
+}
+
+// note brings the stream's interest in views up to date with a subscription. It comes before the
+// snapshot is read: a change after that wakes the stream.
+func (st *stream) note(w *watch) {
+	if w.wildcard || w.sub.GetCardinality() > wideNames {
+		st.widen(w)
+		return
+	}
+	if w.wide {
+		st.forget(w)
+	}
+	now := map[pushcontext.ViewKey]int{}
+	for it := w.sub.Iterator(); it.HasNext(); {
+		if k, ok := keyOf(w.gen, st.t.name(it.Next())); ok {
+			now[k]++
+		}
+	}
+	for k := range now {
+		if w.keys[k] == 0 {
+			st.s.interest.add(st.slot, w.typ, k)
+		}
+	}
+	for k := range w.keys {
+		if now[k] == 0 {
+			st.s.interest.remove(st.slot, w.typ, k)
+		}
+	}
+	w.keys = now
+}
+
+func (st *stream) widen(w *watch) {
+	if w.wide {
+		return
+	}
+	st.forget(w)
+	w.wide = true
+	for _, k := range w.gen.Kinds() {
+		st.s.interest.setWide(st.slot, w.typ, k, true)
+	}
+}
+
+func (st *stream) forget(w *watch) {
+	for k := range w.keys {
+		st.s.interest.remove(st.slot, w.typ, k)
+	}
+	clear(w.keys)
+	if w.wide {
+		w.wide = false
+		for _, k := range w.gen.Kinds() {
+			st.s.interest.setWide(st.slot, w.typ, k, false)
+		}
+	}
+}

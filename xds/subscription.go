@@ -1,0 +1,271 @@
+package xds
+
+import (
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
+	"github.com/isthmus-mesh/isthmus/xds/wire"
+)
+
+// watch is one stream's state of one resource type. Sets hold numbers of the stream's name table.
+type watch struct {
+	typ  int
+	rule *rule
+	gen  gen.Generator
+
+	// What the proxy asked for.
+	wildcard bool
+	named    bool // has ever subscribed by name: then an empty SotW list is no wildcard
+	listed   bool // a SotW list has been read; names is its hash
+	names    uint64
+	sub      *roaring.Bitmap
+
+	// What it has.
+	sent *roaring.Bitmap
+	last uint64      // version it has been brought to; 0 before the first response
+	good []*resource // SotW full-state types: what it last accepted, by number
+	// rejected versions, not sent again until the content changes.
+	rejected map[uint32]string
+	// known versions of a reconnecting proxy, until the first response.
+	known map[uint32]string
+
+	// What it is owed.
+	must   *roaring.Bitmap // names to be answered, changed or not
+	gone   *roaring.Bitmap // names to be told as removed, late
+	answer bool            // a response is due even if it is empty
+	old    *audience       // the class changed: resources may differ from those of this audience
+
+	pending []pending // responses without ACK or NACK, oldest first
+	probes  [][]uint32
+	suspect *roaring.Bitmap // union of probes and of the probe on its way
+
+	// Interest in views, see interest.go.
+	keys map[pushcontext.ViewKey]int
+	wide bool
+}
+
+// pending is a response that the proxy has not answered.
+type pending struct {
+	nonce   uint64
+	version uint64 // snapshot that it was made from
+	ids     []uint32
+	whole   []*resource // the full state, for types that send it
+	probe   bool
+}
+
+func newWatch(typ int, r *rule, g gen.Generator) *watch {
+	return &watch{
+		typ: typ, rule: r, gen: g, answer: true,
+		sub: roaring.New(), sent: roaring.New(), must: roaring.New(), gone: roaring.New(), suspect: roaring.New(),
+		keys: map[pushcontext.ViewKey]int{},
+	}
+}
+
+func (w *watch) wants(id uint32) bool { return w.wildcard || w.sub.Contains(id) }
+
+func isStar(b []byte) bool { return len(b) == 1 && b[0] == '*' }
+
+// subscribe adds names of a delta request. The first request of a type that names nothing
+// subscribes to everything, where the type allows that.
+func (w *watch) subscribe(t *names, r *wire.Request, first bool) {
+	w.remember(t, r)
+	asked := roaring.New()
+	star := false
+	t.internBytes(w.typ, w.gen, func(yield func([]byte) bool) {
+		for n := range r.Subscribe.All() {
+			if isStar(n) {
+				star = true
+			} else if !yield(n) {
+				return
+			}
+		}
+	}, asked)
+	if star || first && w.rule.wildcard && r.Subscribe.Count == 0 {
+		w.star()
+	}
+	if first && !w.wildcard {
+		for id := range w.known { // a proxy that lists what it holds still wants it
+			asked.Add(id)
+		}
+	}
+	w.sub.Or(asked)
+	w.must.Or(asked)
+}
+
+func (w *watch) star() {
+	if !w.wildcard {
+		w.wildcard, w.answer, w.last = true, true, 0
+	}
+}
+
+// remember takes the versions that a reconnecting proxy holds.
+func (w *watch) remember(t *names, r *wire.Request) {
+	for n, v := range r.Versions() {
+		if w.known == nil {
+			w.known = make(map[uint32]string, r.InitialVersions.Count)
+		}
+		w.known[t.intern(w.typ, w.gen, string(n))] = string(v)
+	}
+}
+
+// unsubscribe drops names of a delta request. A name given up while everything is subscribed is
+// answered: the proxy can't know whether it still gets it.
+func (w *watch) unsubscribe(t *names, r *wire.Request) {
+	dropped := roaring.New()
+	star := false
+	t.internBytes(w.typ, w.gen, func(yield func([]byte) bool) {
+		for n := range r.Unsubscribe.All() {
+			if isStar(n) {
+				star = true
+			} else if !yield(n) {
+				return
+			}
+		}
+	}, dropped)
+	dropped.And(w.sub)
+	w.sub.AndNot(dropped)
+	if star {
+		w.wildcard = false
+		w.keepOnly(w.sub)
+	}
+	if w.wildcard {
+		w.must.Or(dropped)
+	} else {
+		w.drop(dropped)
+	}
+}
+
+func (w *watch) drop(ids *roaring.Bitmap) {
+	w.sent.AndNot(ids)
+	w.must.AndNot(ids)
+	w.gone.AndNot(ids)
+	for id := range w.rejected {
+		if ids.Contains(id) {
+			delete(w.rejected, id)
+		}
+	}
+}
+
+func (w *watch) keepOnly(ids *roaring.Bitmap) {
+	all := w.sent.Clone()
+	all.Or(w.must)
+	all.AndNot(ids)
+	w.drop(all)
+}
+
+// list takes the whole subscription of a SotW request. It reports whether it differs from before.
+func (w *watch) list(t *names, r *wire.Request, hash uint64) bool {
+	if w.listed && hash == w.names {
+		return false
+	}
+	w.listed, w.names = true, hash
+	now, star := roaring.New(), false
+	t.internBytes(w.typ, w.gen, func(yield func([]byte) bool) {
+		for n := range r.Names.All() {
+			if isStar(n) {
+				star = true
+			} else if !yield(n) {
+				return
+			}
+		}
+	}, now)
+	w.named = w.named || r.Names.Count > 0
+	if star || w.rule.wildcard && !w.named {
+		w.star()
+	} else {
+		w.wildcard = false
+	}
+	w.replace(now)
+	return true
+}
+
+func (w *watch) replace(now *roaring.Bitmap) {
+	added := now.Clone()
+	added.AndNot(w.sub)
+	removed := w.sub
+	w.sub = now
+	if !w.wildcard {
+		removed.AndNot(now)
+		w.drop(removed)
+		w.keepOnly(now)
+	}
+	w.must.Or(added)
+	w.answer = w.answer || w.rule.whole
+}
+
+// ack finds the response that a request answers and takes it, with all before it, off the pending
+// ones. It reports false for an outdated nonce.
+func (w *watch) ack(nonce uint64) (p pending, ok bool) {
+	for i := range w.pending {
+		if w.pending[i].nonce == nonce {
+			p = w.pending[i]
+			w.pending = append(w.pending[:0], w.pending[i+1:]...)
+			return p, true
+		}
+	}
+	return p, false
+}
+
+// maxPending bounds what is remembered of responses whose ACK the proxy withholds.
+const maxPending = 16
+
+func (w *watch) sentOut(p pending) {
+	if len(w.pending) < maxPending {
+		w.pending = append(w.pending, p)
+		return
+	}
+	// The two oldest become one. The older version is kept: content newer than it counts as changed.
+	a, b := w.pending[0], w.pending[1]
+	merged := pending{nonce: b.nonce, version: a.version, whole: b.whole, probe: a.probe || b.probe}
+	ids := roaring.BitmapOf(a.ids...)
+	ids.AddMany(b.ids)
+	merged.ids = ids.ToArray()
+	w.pending = append(append(w.pending[:0], merged), w.pending[2:]...)
+	w.pending = append(w.pending, p)
+}
+
+// probing reports whether a probe is on its way.
+func (w *watch) probing() bool {
+	for i := range w.pending {
+		if w.pending[i].probe {
+			return true
+		}
+	}
+	return false
+}
+
+// move carries the sets over to a younger name table.
+func (w *watch) move(from, to *names) {
+	one := func(id uint32) uint32 { return to.intern(w.typ, w.gen, from.name(id)) }
+	set := func(b *roaring.Bitmap) *roaring.Bitmap {
+		out := roaring.New()
+		for it := b.Iterator(); it.HasNext(); {
+			out.Add(one(it.Next()))
+		}
+		return out
+	}
+	list := func(ids []uint32) {
+		for i := range ids {
+			ids[i] = one(ids[i])
+		}
+	}
+	versions := func(m map[uint32]string) map[uint32]string {
+		if m == nil {
+			return nil
+		}
+		out := make(map[uint32]string, len(m))
+		for id, v := range m {
+			out[one(id)] = v
+		}
+		return out
+	}
+	w.sub, w.sent, w.must, w.gone, w.suspect = set(w.sub), set(w.sent), set(w.must), set(w.gone), set(w.suspect)
+	w.rejected, w.known = versions(w.rejected), versions(w.known)
+	for _, p := range w.pending {
+		list(p.ids)
+	}
+	for _, p := range w.probes {
+		list(p)
+	}
+}

@@ -1,0 +1,129 @@
+package xdstest
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// Mesh publishes snapshots made by hand. One goroutine uses it.
+type Mesh struct {
+	Hub     *pushcontext.Hub
+	builder *pushcontext.Builder
+	views   map[model.ServiceKey]*pushcontext.ServiceView
+	mesh    *pushcontext.MeshView
+	now     func() time.Time
+}
+
+// NewMesh publishes a first snapshot without services. notify is the hub's.
+func NewMesh(notify func(*pushcontext.PushContext, *pushcontext.Delta)) *Mesh {
+	m := &Mesh{
+		Hub: pushcontext.NewHub(notify), builder: pushcontext.NewBuilder(), now: time.Now,
+		views: map[model.ServiceKey]*pushcontext.ServiceView{},
+	}
+	m.SetMesh()
+	return m
+}
+
+// SetMesh commits new mesh-wide settings: every view is made anew.
+func (m *Mesh) SetMesh() {
+	m.mesh = &pushcontext.MeshView{Config: &meshconfig.MeshConfig{}, DomainSuffix: "cluster.local"}
+	var all []pushcontext.Change
+	for k, v := range m.views {
+		m.views[k] = m.renew(v)
+		all = append(all, pushcontext.Change{Key: k, View: m.views[k]})
+	}
+	m.publish(pushcontext.Commit{Services: all, Mesh: m.mesh})
+}
+
+func (m *Mesh) renew(v *pushcontext.ServiceView) *pushcontext.ServiceView {
+	s := m.shape(v.Shape.Key, len(v.Shape.ServiceAccounts))
+	s.Ports = slices.Clone(v.Shape.Ports)
+	return &pushcontext.ServiceView{Shape: s, Endpoints: v.Endpoints}
+}
+
+func (m *Mesh) publish(c pushcontext.Commit) {
+	c.Time = m.now()
+	m.Hub.Publish(m.builder.Commit(c))
+}
+
+// Service says what a service is to be.
+type Service struct {
+	Host, Namespace string
+	Cluster         model.ClusterID // for a cluster-local service
+	Ports           []uint16
+	Generation      int      // another number is another shape
+	Endpoints       []string // IP addresses; each backs all ports
+	Member          model.ClusterID
+	Locality        model.Locality
+	Export          []string
+}
+
+func (s *Service) key() model.ServiceKey {
+	return model.ServiceKey{Cluster: s.Cluster, Namespace: s.Namespace, Host: s.Host}
+}
+
+// Set commits services as they are given; the shape of one that differs only in its endpoints stays.
+func (m *Mesh) Set(list ...Service) {
+	var all []pushcontext.Change
+	for _, s := range list {
+		v := m.view(s)
+		m.views[s.key()] = v
+		all = append(all, pushcontext.Change{Key: s.key(), View: v})
+	}
+	m.publish(pushcontext.Commit{Services: all})
+}
+
+// Delete commits the removal of services.
+func (m *Mesh) Delete(list ...Service) {
+	var all []pushcontext.Change
+	for _, s := range list {
+		delete(m.views, s.key())
+		all = append(all, pushcontext.Change{Key: s.key()})
+	}
+	m.publish(pushcontext.Commit{Services: all})
+}
+
+func (m *Mesh) shape(k model.ServiceKey, generation int) *pushcontext.ShapeView {
+	return &pushcontext.ShapeView{
+		Key: k, Name: k.Host, Export: pushcontext.Export{Public: true}, Mesh: m.mesh, ServiceAccounts: make([]string, generation),
+	}
+}
+
+func (m *Mesh) view(s Service) *pushcontext.ServiceView {
+	shape := m.shape(s.key(), s.Generation)
+	shape.Export = pushcontext.NewExport(s.Export, nil, s.Namespace)
+	for _, p := range s.Ports {
+		shape.Ports = append(shape.Ports, model.Port{Name: fmt.Sprintf("http-%d", p), Number: p, Protocol: model.ProtocolHTTP})
+	}
+	if old := m.views[s.key()]; old != nil && slices.Equal(old.Shape.Ports, shape.Ports) && old.Shape.Export.Equal(shape.Export) &&
+		len(old.Shape.ServiceAccounts) == s.Generation {
+		shape = old.Shape
+	}
+	v := &pushcontext.ServiceView{Shape: shape}
+	for _, p := range shape.Ports {
+		v.Endpoints = append(v.Endpoints, pushcontext.PortEndpoints{Port: p.Name, Localities: s.localities(p)})
+	}
+	slices.SortFunc(v.Endpoints, func(a, b pushcontext.PortEndpoints) int { return slices.Compare([]byte(a.Port), []byte(b.Port)) })
+	return v
+}
+
+func (s *Service) localities(p model.Port) []pushcontext.LocalityEndpoints {
+	if len(s.Endpoints) == 0 {
+		return nil
+	}
+	l := pushcontext.LocalityEndpoints{Locality: s.Locality}
+	for _, ip := range s.Endpoints {
+		at := netip.AddrPortFrom(netip.MustParseAddr(ip), p.Number)
+		l.Endpoints = append(l.Endpoints, &model.Endpoint{
+			Addr: model.Addr{Cluster: s.Member, AddrPort: at}, PortName: p.Name, Health: model.Healthy, Locality: s.Locality,
+		})
+	}
+	return []pushcontext.LocalityEndpoints{l}
+}
