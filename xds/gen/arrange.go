@@ -1,0 +1,220 @@
+package gen
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// Numbers of the values that generators derive from views for themselves (see pushcontext.MemoKey).
+// They are clear of those under which finished resources are kept.
+const (
+	memoSummary uint8 = 200 + iota // on a PortView: *portSummary
+	memoPlans                      // on a PortView: *planCache
+	memoHosts                      // on a ShapeView: *hostCache
+)
+
+// portSummary is what decides the class traits of a port's resources.
+type portSummary struct {
+	shared    map[string][]*pushcontext.ShapeView // hosts that several services claim
+	private   bool                                // some service is not for every namespace
+	local     bool                                // some service is known to one member only
+	addressed bool                                // some service has addresses of one member
+	direct    bool                                // some service is reached by its endpoints' own addresses
+	short     bool                                // some host has short names
+}
+
+func summaryOf(v *pushcontext.PortView) *portSummary {
+	return v.Derived().Do(pushcontext.MemoKey{Generator: memoSummary}, func() any { return summarise(v) }).(*portSummary)
+}
+
+func summarise(v *pushcontext.PortView) *portSummary {
+	out := &portSummary{}
+	first := make(map[string]*pushcontext.ShapeView, len(v.Services))
+	for _, s := range v.Services {
+		out.private = out.private || !s.Export.Public
+		out.local = out.local || s.Key.Cluster != ""
+		out.addressed = out.addressed || len(s.Addresses) > 0 && !s.MeshAddresses
+		out.direct = out.direct || len(s.Inline) > 0 && s.Resolution == model.Passthrough
+		out.short = out.short || shortNames(s.Key.Host, v.Mesh.DomainSuffix) != (kubeName{})
+		if first[s.Key.Host] == nil {
+			first[s.Key.Host] = s
+			continue
+		}
+		if out.shared == nil {
+			out.shared = map[string][]*pushcontext.ShapeView{}
+		}
+		if len(out.shared[s.Key.Host]) == 0 {
+			out.shared[s.Key.Host] = append(out.shared[s.Key.Host], first[s.Key.Host])
+		}
+		out.shared[s.Key.Host] = append(out.shared[s.Key.Host], s)
+	}
+	return out
+}
+
+// traits are those that decide which services a proxy sees, and at which addresses.
+func (p *portSummary) traits() Traits {
+	t := TraitType | TraitInterception | TraitFamilies
+	if p.private || len(p.shared) > 0 {
+		t |= TraitNamespace
+	}
+	if p.local || p.addressed {
+		t |= TraitCluster
+	}
+	return t
+}
+
+// placed is a service on one port as a class of proxies sees it.
+type placed struct {
+	shape     *pushcontext.ShapeView
+	port      model.Port
+	member    model.ClusterID // whose addresses hold for the proxy
+	addresses []netip.Prefix
+	hidden    bool // addresses of another member that mean something else to the proxy
+}
+
+// arrangement is what a class of proxies sees on one port.
+type arrangement struct {
+	services []placed           // oldest first
+	claims   map[netip.Addr]int // which service an address means
+}
+
+// arrange picks the visible services of a port, one for each host, and gives each address to one.
+func arrange(v *pushcontext.PortView, c Class) *arrangement {
+	a := &arrangement{services: make([]placed, 0, len(v.Services)), claims: make(map[netip.Addr]int, len(v.Services))}
+	winners := winnersOf(summaryOf(v).shared, c)
+	for _, s := range v.Services {
+		if w, contested := winners[s.Key.Host]; contested && w != s || !served(s) || !s.Visible(c.Cluster, c.Namespace) {
+			continue
+		}
+		if p, ok := servedPort(s, v.Number); ok {
+			a.services = append(a.services, placed{shape: s, port: p})
+		}
+	}
+	a.claim(c)
+	return a
+}
+
+func winnersOf(shared map[string][]*pushcontext.ShapeView, c Class) map[string]*pushcontext.ShapeView {
+	if len(shared) == 0 {
+		return nil
+	}
+	out := make(map[string]*pushcontext.ShapeView, len(shared))
+	for host, shapes := range shared {
+		out[host] = pushcontext.ResolveShape(shapes, c.Cluster, c.Namespace)
+	}
+	return out
+}
+
+// claim gives addresses to services: those that hold in the proxy's own member first, in order. An
+// address of another member is used only if it is free here, since members may reuse ranges.
+func (a *arrangement) claim(c Class) {
+	var remote []int
+	for i := range a.services {
+		p := &a.services[i]
+		a.literal(i)
+		own := false
+		p.member, own = memberFor(p.shape, c.Cluster)
+		p.addresses = p.shape.Addresses[p.member]
+		if !own {
+			remote = append(remote, i)
+			continue
+		}
+		a.take(i)
+	}
+	for _, i := range remote {
+		p := &a.services[i]
+		if slices.ContainsFunc(p.addresses, func(x netip.Prefix) bool { _, taken := a.claims[x.Addr()]; return taken }) {
+			p.addresses, p.hidden = nil, true
+			continue
+		}
+		a.take(i)
+	}
+}
+
+// literal claims the address that a service has as its host name.
+func (a *arrangement) literal(i int) {
+	host := a.services[i].shape.Key.Host
+	if host == "" || host[0] < '0' || host[0] > '9' {
+		return // as no address begins
+	}
+	if x, err := netip.ParseAddr(strings.TrimSuffix(host, ".")); err == nil {
+		if _, taken := a.claims[x]; !taken {
+			a.claims[x] = i
+		}
+	}
+}
+
+func (a *arrangement) take(i int) {
+	for _, x := range a.services[i].addresses {
+		if !single(x) {
+			continue
+		}
+		if _, taken := a.claims[x.Addr()]; !taken {
+			a.claims[x.Addr()] = i
+		}
+	}
+}
+
+// memberFor gives the member whose addresses of the service a proxy uses, and whether they hold where
+// the proxy is: its own member's, else those of the definition in force, else of the first by name.
+func memberFor(s *pushcontext.ShapeView, cluster model.ClusterID) (member model.ClusterID, own bool) {
+	if len(s.Addresses[cluster]) > 0 || len(s.Addresses) == 0 {
+		return cluster, true
+	}
+	for _, x := range s.Contributions {
+		if m := x.Source.Shard.Cluster; x.Won && len(s.Addresses[m]) > 0 {
+			return m, s.MeshAddresses
+		}
+	}
+	return slices.Min(slices.Collect(maps.Keys(s.Addresses))), s.MeshAddresses
+}
+
+// single reports whether the prefix is one address that can be listened on.
+func single(p netip.Prefix) bool {
+	return p.IsSingleIP() && !p.Addr().IsUnspecified()
+}
+
+// vips are the addresses that mean service i to the proxy, in its families.
+func (a *arrangement) vips(i int, c Class) []netip.Addr {
+	var out []netip.Addr
+	for _, x := range a.services[i].addresses {
+		if single(x) && a.claims[x.Addr()] == i && c.speaks(x.Addr()) {
+			out = append(out, x.Addr())
+		}
+	}
+	return out
+}
+
+// ranges are the service's address ranges in the proxy's families.
+func (p *placed) ranges(c Class) []netip.Prefix {
+	var out []netip.Prefix
+	for _, x := range p.addresses {
+		if !x.IsSingleIP() && x.IsValid() && c.speaks(x.Addr()) {
+			out = append(out, x.Masked())
+		}
+	}
+	return out
+}
+
+// addressless reports whether the service has no address in any member: then its port alone tells
+// it apart.
+func (p *placed) addressless() bool {
+	for _, list := range p.shape.Addresses {
+		for _, x := range list {
+			if !x.Addr().IsUnspecified() || !x.IsSingleIP() && x.Bits() > 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// headless reports whether the service is reached at its endpoints' own addresses.
+func (p *placed) headless() bool {
+	return p.shape.Native && p.shape.Resolution == model.Passthrough
+}

@@ -1,0 +1,198 @@
+package gen
+
+import (
+	"fmt"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// Endpoints makes EDS resources: one assignment for each served port of a service whose endpoints
+// are pushed, empty if it has none. A service that proxies resolve by DNS has its endpoints in its
+// cluster instead, so both types always agree on how a host is found.
+type Endpoints struct{}
+
+// TypeURL implements Generator.
+func (Endpoints) TypeURL() string { return EndpointURL }
+
+// Kinds implements Generator.
+func (Endpoints) Kinds() []pushcontext.ViewKind {
+	return []pushcontext.ViewKind{pushcontext.ViewService}
+}
+
+// Key implements Generator.
+func (Endpoints) Key(name string) (pushcontext.ViewKey, bool) {
+	host, _, ok := parseOutbound(name)
+	return pushcontext.ViewKey{Kind: pushcontext.ViewService, Host: host}, ok
+}
+
+// Traits implements Generator.
+func (Endpoints) Traits(v pushcontext.View) Traits {
+	s, ok := v.(*pushcontext.ServiceView)
+	if !ok {
+		return 0
+	}
+	t := endpointTraits(s.Shape)
+	if len(s.Demoted) > 0 {
+		t |= TraitCluster
+	}
+	return t | typeTraits(s.Shape)
+}
+
+// endpointTraits are the traits that decide between a service's endpoints.
+func endpointTraits(s *pushcontext.ShapeView) Traits {
+	p := policyOf(s)
+	t := p.traits()
+	if s.Mesh.MultiNetwork() {
+		t |= TraitNetwork | TraitFamilies
+	}
+	if s.Key.Cluster != "" {
+		t |= TraitCluster
+	}
+	if s.NodeLocal {
+		t |= TraitNode
+	}
+	return t
+}
+
+// typeTraits are the traits that decide which type of cluster stands for a service.
+func typeTraits(s *pushcontext.ShapeView) Traits {
+	if s.Resolution == model.Passthrough {
+		return TraitType | TraitInterception
+	}
+	return 0
+}
+
+// pushed reports whether a service's endpoints are EDS resources. Where connections have no original
+// destination, a headless service is balanced over its endpoints instead.
+func pushed(s *pushcontext.ShapeView, c Class) bool {
+	switch s.Resolution {
+	case model.ClientSideLB:
+		return true
+	case model.Passthrough:
+		return !c.intercepts()
+	}
+	return false
+}
+
+// Names implements Generator.
+func (Endpoints) Names(v pushcontext.View, c Class) []string {
+	s, ok := v.(*pushcontext.ServiceView)
+	if !ok || !pushed(s.Shape, c) {
+		return nil
+	}
+	return outboundNames(s.Shape)
+}
+
+func outboundNames(s *pushcontext.ShapeView) []string {
+	ports := servedPorts(s)
+	names := make([]string, len(ports))
+	for i, p := range ports {
+		names[i] = outboundName(p.Number, s.Key.Host)
+	}
+	return names
+}
+
+// Build implements Generator.
+func (Endpoints) Build(v pushcontext.View, c Class, name string) ([]byte, error) {
+	s, ok := v.(*pushcontext.ServiceView)
+	if !ok {
+		return nil, errView(EndpointURL, v)
+	}
+	_, number, ok := parseOutbound(name)
+	if !ok || !pushed(s.Shape, c) {
+		return nil, errName(EndpointURL, name)
+	}
+	port, ok := servedPort(s.Shape, number)
+	if !ok {
+		return nil, errName(EndpointURL, name)
+	}
+	return marshal(assignment(name, selectEndpoints(candidatesOf(s, port), c)))
+}
+
+func errView(typeURL string, v pushcontext.View) error {
+	return fmt.Errorf("no resource of %s is made from a %T", typeURL, v)
+}
+
+func errName(typeURL, name string) error {
+	return fmt.Errorf("the view has no %s named %q", typeURL, name)
+}
+
+func assignment(name string, sel selection) *endpointv3.ClusterLoadAssignment {
+	out := &endpointv3.ClusterLoadAssignment{ClusterName: name}
+	for _, g := range sel.groups {
+		l := &endpointv3.LocalityLbEndpoints{Locality: locality(g.locality), Priority: g.priority, LoadBalancingWeight: u32(g.weight)}
+		for _, h := range g.hosts {
+			l.LbEndpoints = append(l.LbEndpoints, h.encode())
+		}
+		out.Endpoints = append(out.Endpoints, l)
+	}
+	return out
+}
+
+func locality(l model.Locality) *corev3.Locality {
+	return &corev3.Locality{Region: l.Region, Zone: l.Zone, SubZone: l.Subzone}
+}
+
+func (h host) encode() *endpointv3.LbEndpoint {
+	addr, meta := address(model.Addr{AddrPort: h.gateway.Addr}), gatewayMetadata(h.gateway)
+	if h.endpoint != nil {
+		addr, meta = address(h.endpoint.Addr), endpointMetadata(h.endpoint)
+	}
+	return &endpointv3.LbEndpoint{
+		HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: addr}},
+		HealthStatus:        envoyHealth(h.health),
+		Metadata:            meta,
+		LoadBalancingWeight: u32(clip(h.weight)),
+	}
+}
+
+func envoyHealth(h model.Health) corev3.HealthStatus {
+	switch h {
+	case model.Unhealthy:
+		return corev3.HealthStatus_UNHEALTHY
+	case model.Draining:
+		return corev3.HealthStatus_DRAINING
+	}
+	return corev3.HealthStatus_HEALTHY
+}
+
+// endpointMetadata names the workload for telemetry, and the transport for later socket matching.
+func endpointMetadata(e *model.Endpoint) *corev3.Metadata {
+	revision := firstLabel(e.Labels, "service.istio.io/canonical-revision", "app.kubernetes.io/version", "version")
+	if revision == "latest" {
+		revision = ""
+	}
+	canonical := firstLabel(e.Labels, "service.istio.io/canonical-name", "app.kubernetes.io/name", "app")
+	if canonical == "" {
+		canonical = e.Workload.Name
+	}
+	workload := strings.Join([]string{e.Workload.Name, e.Workload.Namespace, canonical, revision, string(e.Addr.Cluster)}, ";")
+	return metadata(workload, e.TLSMode)
+}
+
+func gatewayMetadata(g pushcontext.Gateway) *corev3.Metadata {
+	return metadata(";;;;"+string(g.Cluster), model.TLSIstio)
+}
+
+func metadata(workload, tlsMode string) *corev3.Metadata {
+	m := map[string]*structpb.Struct{"istio": structOf(map[string]*structpb.Value{"workload": stringValue(workload)})}
+	if tlsMode == model.TLSIstio {
+		m["envoy.transport_socket_match"] = structOf(map[string]*structpb.Value{"tlsMode": stringValue(tlsMode)})
+	}
+	return &corev3.Metadata{FilterMetadata: m}
+}
+
+func firstLabel(l model.Labels, keys ...string) string {
+	for _, k := range keys {
+		if v := l[k]; v != "" {
+			return v
+		}
+	}
+	return ""
+}

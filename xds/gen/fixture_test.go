@@ -1,0 +1,200 @@
+package gen_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
+)
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func newMesh(edits ...func(*pushcontext.MeshView)) *pushcontext.MeshView {
+	m := &pushcontext.MeshView{Config: &meshconfig.MeshConfig{}, DomainSuffix: "cluster.local", ConfigCluster: "c1"}
+	for _, e := range edits {
+		e(m)
+	}
+	return m
+}
+
+// svc is a short notation for a service in tests.
+type svc struct {
+	host       string
+	ns         string
+	ports      []model.Port
+	vips       map[model.ClusterID][]string
+	resolution model.Resolution
+	edit       func(*pushcontext.ShapeView)
+	inline     []*model.Endpoint
+	endpoints  []*model.Endpoint
+	age        int // hours before epoch: more is older
+}
+
+func httpPort(n uint16) model.Port {
+	return model.Port{Name: "http", Number: n, Protocol: model.ProtocolHTTP}
+}
+func tcpPort(n uint16) model.Port {
+	return model.Port{Name: "tcp", Number: n, Protocol: model.ProtocolTCP}
+}
+func autoPort(n uint16) model.Port { return model.Port{Name: "any", Number: n} }
+
+func prefix(s string) netip.Prefix {
+	if strings.Contains(s, "/") {
+		return netip.MustParsePrefix(s)
+	}
+	a := netip.MustParseAddr(s)
+	return netip.PrefixFrom(a, a.BitLen())
+}
+
+func (s svc) shape(m *pushcontext.MeshView) *pushcontext.ShapeView {
+	ns := s.ns
+	name, rest, _ := strings.Cut(s.host, ".")
+	if ns == "" {
+		ns, _, _ = strings.Cut(rest, ".")
+	}
+	out := &pushcontext.ShapeView{
+		Key: model.ServiceKey{Namespace: ns, Host: s.host}, Name: name, Ports: s.ports, Resolution: s.resolution,
+		Export: pushcontext.Export{Public: true}, Created: epoch.Add(-time.Duration(s.age) * time.Hour), Mesh: m,
+		Native: strings.HasSuffix(s.host, ".svc.cluster.local"), Inline: group(s.inline),
+	}
+	for c, list := range s.vips {
+		if out.Addresses == nil {
+			out.Addresses = map[model.ClusterID][]netip.Prefix{}
+		}
+		for _, v := range list {
+			out.Addresses[c] = append(out.Addresses[c], prefix(v))
+		}
+	}
+	if s.edit != nil {
+		s.edit(out)
+	}
+	return out
+}
+
+func (s svc) view(m *pushcontext.MeshView) *pushcontext.ServiceView {
+	return &pushcontext.ServiceView{Shape: s.shape(m), Endpoints: group(s.endpoints)}
+}
+
+// group sorts endpoints the way the merge does.
+func group(es []*model.Endpoint) []pushcontext.PortEndpoints {
+	var out []pushcontext.PortEndpoints
+	es = slices.Clone(es)
+	slices.SortFunc(es, func(a, b *model.Endpoint) int {
+		if c := strings.Compare(a.PortName, b.PortName); c != 0 {
+			return c
+		}
+		if c := a.Locality.Compare(b.Locality); c != 0 {
+			return c
+		}
+		return a.Addr.Compare(b.Addr)
+	})
+	for _, e := range es {
+		if n := len(out); n == 0 || out[n-1].Port != e.PortName {
+			out = append(out, pushcontext.PortEndpoints{Port: e.PortName})
+		}
+		p := &out[len(out)-1]
+		if n := len(p.Localities); n == 0 || p.Localities[n-1].Locality != e.Locality {
+			p.Localities = append(p.Localities, pushcontext.LocalityEndpoints{Locality: e.Locality})
+		}
+		l := &p.Localities[len(p.Localities)-1]
+		l.Endpoints = append(l.Endpoints, e)
+	}
+	return out
+}
+
+func ep(cluster, port, addr string, edits ...func(*model.Endpoint)) *model.Endpoint {
+	e := &model.Endpoint{
+		PortName: port, Health: model.Healthy,
+		Workload: model.ObjectKey{Kind: "Pod", Namespace: "shop", Name: "w"},
+		Source:   &model.Source{Shard: model.ShardKey{Provider: model.ProviderKubernetes, Cluster: model.ClusterID(cluster)}},
+	}
+	switch a, err := netip.ParseAddrPort(addr); {
+	case err == nil:
+		e.Addr = model.Addr{AddrPort: a}
+	case strings.HasPrefix(addr, "unix://"):
+		e.Addr = model.Addr{Host: addr}
+	default:
+		host, p, _ := strings.Cut(addr, ":")
+		a := netip.MustParseAddrPort("0.0.0.0:" + p)
+		e.Addr = model.Addr{Host: host, AddrPort: netip.AddrPortFrom(netip.Addr{}, a.Port())}
+	}
+	e.Addr.Cluster = model.ClusterID(cluster)
+	for _, f := range edits {
+		f(e)
+	}
+	return e
+}
+
+func weight(w uint32) func(*model.Endpoint)       { return func(e *model.Endpoint) { e.Weight = w } }
+func health(h model.Health) func(*model.Endpoint) { return func(e *model.Endpoint) { e.Health = h } }
+func mtls(e *model.Endpoint)                      { e.TLSMode = model.TLSIstio }
+func network(n string) func(*model.Endpoint)      { return func(e *model.Endpoint) { e.Network = n } }
+func node(n string) func(*model.Endpoint)         { return func(e *model.Endpoint) { e.Node = n } }
+func at(l string) func(*model.Endpoint) {
+	return func(e *model.Endpoint) { e.Locality = model.ParseLocality(l) }
+}
+
+// portView holds the services that have the port, in the order of a snapshot.
+func portView(n uint16, m *pushcontext.MeshView, list ...svc) *pushcontext.PortView {
+	v := &pushcontext.PortView{Number: n, Mesh: m}
+	for _, s := range list {
+		v.Services = append(v.Services, s.shape(m))
+	}
+	slices.SortFunc(v.Services, func(a, b *pushcontext.ShapeView) int {
+		if c := a.Created.Compare(b.Created); c != 0 {
+			return c
+		}
+		return a.Key.Compare(b.Key)
+	})
+	return v
+}
+
+func sidecar(cluster, ns string, edits ...func(*gen.Class)) gen.Class {
+	c := gen.Class{Type: gen.Sidecar, Cluster: model.ClusterID(cluster), Namespace: ns, DNSDomain: ns + ".svc.cluster.local", IPv4: true}
+	for _, e := range edits {
+		e(&c)
+	}
+	return c
+}
+
+func noInterception(c *gen.Class) { c.Interception = gen.InterceptNone }
+
+func router(cluster, ns string, edits ...func(*gen.Class)) gen.Class {
+	return sidecar(cluster, ns, append([]func(*gen.Class){func(c *gen.Class) { c.Type, c.ExposeServices = gen.Router, true }}, edits...)...)
+}
+
+// resource is one built resource.
+type resource struct {
+	url, name string
+	bytes     []byte
+}
+
+// build makes all resources of a generator for a view, the way the engine does.
+func build(t testing.TB, g gen.Generator, v pushcontext.View, c gen.Class) []resource {
+	t.Helper()
+	c = c.Keep(g.Traits(v))
+	var out []resource
+	seen := map[string]bool{}
+	for _, n := range g.Names(v, c) {
+		if seen[n] {
+			t.Fatalf("%s is listed twice", n)
+		}
+		seen[n] = true
+		if _, ok := g.Key(n); !ok {
+			t.Fatalf("the name %q has no key", n)
+		}
+		b, err := g.Build(v, c, n)
+		if err != nil {
+			t.Fatalf("build %s: %v", n, err)
+		}
+		out = append(out, resource{g.TypeURL(), n, b})
+	}
+	return out
+}

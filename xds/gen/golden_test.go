@@ -1,0 +1,201 @@
+package gen_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// scenario is everything that one proxy is told of a small mesh.
+type scenario struct {
+	name     string
+	mesh     *pushcontext.MeshView
+	class    gen.Class
+	services []svc
+	targets  []pushcontext.Target
+}
+
+func (s scenario) resources(t testing.TB) []resource {
+	t.Helper()
+	views := []pushcontext.View{s.mesh, &pushcontext.TargetsView{Targets: s.targets, Mesh: s.mesh}}
+	ports := map[uint16]bool{}
+	for _, x := range s.services {
+		v := x.view(s.mesh)
+		if !v.Shape.Visible(s.class.Cluster, s.class.Namespace) {
+			continue
+		}
+		views = append(views, v, v.Shape)
+		for _, p := range x.ports {
+			ports[p.Number] = true
+		}
+	}
+	for n := range ports {
+		var with []svc
+		for _, x := range s.services {
+			if slices.ContainsFunc(x.ports, func(p model.Port) bool { return p.Number == n }) {
+				with = append(with, x)
+			}
+		}
+		views = append(views, portView(n, s.mesh, with...))
+	}
+	return s.buildAll(t, views)
+}
+
+func (s scenario) buildAll(t testing.TB, views []pushcontext.View) []resource {
+	t.Helper()
+	var out []resource
+	for _, g := range gen.All() {
+		start := len(out)
+		for _, v := range views {
+			if slices.Contains(g.Kinds(), kindOf(v)) {
+				out = append(out, build(t, g, v, s.class)...)
+			}
+		}
+		slices.SortFunc(out[start:], func(a, b resource) int { return bytes.Compare([]byte(a.name), []byte(b.name)) })
+	}
+	return out
+}
+
+func kindOf(v pushcontext.View) pushcontext.ViewKind {
+	switch v.(type) {
+	case *pushcontext.ServiceView:
+		return pushcontext.ViewService
+	case *pushcontext.ShapeView:
+		return pushcontext.ViewShape
+	case *pushcontext.PortView:
+		return pushcontext.ViewPort
+	case *pushcontext.TargetsView:
+		return pushcontext.ViewTargets
+	}
+	return pushcontext.ViewMesh
+}
+
+func decode(t testing.TB, r resource) proto.Message {
+	t.Helper()
+	m, err := (&anypb.Any{TypeUrl: r.url, Value: r.bytes}).UnmarshalNew()
+	if err != nil {
+		t.Fatalf("%s: %v", r.name, err)
+	}
+	return m
+}
+
+func text(t testing.TB, m proto.Message) string {
+	t.Helper()
+	raw, err := protojson.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, raw, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func scenarios() []scenario {
+	registryOnly := func(m *pushcontext.MeshView) {
+		m.Config.OutboundTrafficPolicy = &meshconfig.MeshConfig_OutboundTrafficPolicy{
+			Mode: meshconfig.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY}
+	}
+	shop := svc{host: "cart.shop.svc.cluster.local", ports: []model.Port{httpPort(80), {Name: "grpc", Number: 9090, Protocol: model.ProtocolGRPC}},
+		vips: map[model.ClusterID][]string{"c1": {"10.0.0.1"}, "c2": {"10.9.0.1"}},
+		endpoints: []*model.Endpoint{
+			ep("c1", "http", "10.1.0.1:8080", at("r1/z1")), ep("c1", "grpc", "10.1.0.1:9090", at("r1/z1")),
+			ep("c2", "http", "10.2.0.1:8080", at("r2/z1"), weight(3)), ep("c1", "http", "10.1.0.2:8080", at("r1/z2"), health(model.Unhealthy)),
+		}}
+	db := svc{host: "db.shop.svc.cluster.local", ports: []model.Port{tcpPort(3306)}, vips: map[model.ClusterID][]string{"c1": {"10.0.0.2"}},
+		endpoints: []*model.Endpoint{ep("c1", "tcp", "10.1.0.9:3306")}}
+	any := svc{host: "any.shop.svc.cluster.local", ports: []model.Port{autoPort(7000)}, vips: map[model.ClusterID][]string{"c1": {"10.0.0.3"}}}
+	nodes := svc{host: "nodes.shop.svc.cluster.local", ports: []model.Port{tcpPort(9042), httpPort(80)}, resolution: model.Passthrough,
+		endpoints: []*model.Endpoint{ep("c1", "tcp", "10.1.0.21:9042"), ep("c1", "tcp", "10.1.0.22:9042"), ep("c1", "http", "10.1.0.21:8080")},
+		inline:    []*model.Endpoint{ep("c1", "tcp", "10.1.0.21:9042"), ep("c1", "tcp", "10.1.0.22:9042")}}
+	api := svc{host: "api.example.com", ns: "shop", ports: []model.Port{httpPort(80), {Name: "tls", Number: 443, Protocol: model.ProtocolTLS}},
+		resolution: model.DNSLB, edit: func(s *pushcontext.ShapeView) { s.External = true },
+		inline: []*model.Endpoint{ep("c1", "http", "api.example.com:80"), ep("c1", "tls", "api.example.com:443")}}
+	one := svc{host: "one.example.com", ns: "shop", ports: []model.Port{{Name: "tls", Number: 443, Protocol: model.ProtocolTLS}},
+		resolution: model.DNSRoundRobin, inline: []*model.Endpoint{ep("c1", "tls", "a.example.com:443"), ep("c1", "tls", "b.example.com:443")}}
+	targets := []pushcontext.Target{
+		{Host: shop.host, Namespace: "shop", Name: "cart", Port: 80, PortName: "http", Protocol: model.ProtocolHTTP, Endpoint: 8080},
+		{Host: any.host, Namespace: "shop", Name: "any", Port: 7000, PortName: "any", Endpoint: 8081},
+		{Host: shop.host, Namespace: "shop", Name: "cart", Port: 9090, PortName: "grpc", Protocol: model.ProtocolGRPC, Endpoint: 9090},
+		{Host: db.host, Namespace: "shop", Name: "db", Port: 3306, PortName: "tcp", Protocol: model.ProtocolTCP, Endpoint: 33060},
+	}
+	all := []svc{shop, db, any, nodes, api, one}
+	return []scenario{
+		{name: "sidecar", mesh: newMesh(), class: sidecar("c1", "shop"), services: all, targets: targets},
+		{name: "sidecar-none", mesh: newMesh(), class: sidecar("c1", "other", noInterception), services: all, targets: targets},
+		{name: "router", mesh: newMesh(), class: router("c1", "ingress"), services: all, targets: targets},
+		{name: "registry-only", mesh: newMesh(registryOnly), class: sidecar("c3", "other"), services: []svc{shop, db}},
+		{name: "multi-network", mesh: newMesh(twoNetworks), class: sidecar("c1", "shop", onNetwork("n1")), services: []svc{multiNetwork()}},
+		{name: "tuned-mesh", mesh: newMesh(tuned), class: sidecar("c1", "shop", func(c *gen.Class) { c.Locality = model.ParseLocality("r1/z1"); c.IPv6 = true }),
+			services: []svc{shop, api}, targets: targets[:1]},
+		{name: "conflicts", mesh: newMesh(), class: sidecar("c1", "shop"), services: conflicting()},
+		{name: "istio-proxy", mesh: newMesh(), class: sidecar("c1", "shop", func(c *gen.Class) {
+			c.Extensions = gen.ExtIstioALPN | gen.ExtIstioMetadataExchange | gen.ExtIstioPeerMetadata | gen.ExtIstioStats
+		}), services: []svc{shop, db}, targets: targets[:1]},
+		{name: "tproxy", mesh: newMesh(), class: sidecar("c1", "shop", func(c *gen.Class) { c.Interception = gen.InterceptTProxy }), targets: targets[:2]},
+	}
+}
+
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			var got bytes.Buffer
+			for _, r := range s.resources(t) {
+				fmt.Fprintf(&got, "# %s %s\n%s\n", r.url, r.name, text(t, decode(t, r)))
+			}
+			path := filepath.Join("testdata", s.name+".golden")
+			if *update {
+				if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(string(want), got.String()); d != "" {
+				t.Errorf("the resources differ from %s (run with -update to accept):\n%s", path, d)
+			}
+		})
+	}
+}
+
+// Every resource is the deterministic encoding of its message, also where it was joined from parts.
+func TestDeterministicBytes(t *testing.T) {
+	t.Parallel()
+	for _, s := range scenarios() {
+		first, again := s.resources(t), s.resources(t)
+		slices.Reverse(s.services)
+		reversed := s.resources(t)
+		for i, r := range first {
+			if !bytes.Equal(r.bytes, again[i].bytes) || !bytes.Equal(r.bytes, reversed[i].bytes) {
+				t.Errorf("%s: %s depends on more than its input", s.name, r.name)
+			}
+			b, err := proto.MarshalOptions{Deterministic: true}.Marshal(decode(t, r))
+			if err != nil || !bytes.Equal(b, r.bytes) {
+				t.Errorf("%s: %s is not the encoding of its message (%v)", s.name, r.name, err)
+			}
+		}
+	}
+}

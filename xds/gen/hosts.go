@@ -1,0 +1,258 @@
+package gen
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// kubeName is the name and namespace in a host of the form "<name>.<namespace>.svc.<suffix>".
+type kubeName struct{ name, namespace string }
+
+// shortNames gives the zero value for a host that has no short names. Only lower-case hosts have:
+// Kubernetes knows no others, so that short names of different hosts never collide.
+func shortNames(host, suffix string) kubeName {
+	rest, ok := strings.CutSuffix(host, suffix)
+	if !ok {
+		return kubeName{}
+	}
+	rest, ok = strings.CutSuffix(rest, ".svc.")
+	if !ok || strings.ContainsAny(rest, "*ABCDEFGHIJKLMNOPQRSTUVWXYZ") {
+		return kubeName{}
+	}
+	name, namespace, ok := strings.Cut(rest, ".")
+	if !ok || name == "" || namespace == "" || strings.Contains(namespace, ".") {
+		return kubeName{}
+	}
+	return kubeName{name, namespace}
+}
+
+// hostKey is everything that a service's encoded virtual host depends on beside the service itself.
+type hostKey struct {
+	port   uint16
+	member model.ClusterID // whose addresses are domains; "" where that makes no difference
+	vips   bool            // the addresses are domains
+	v4, v6 bool
+	own    bool // the proxy is in the service's namespace
+	short  bool // short names hold for the proxy
+}
+
+// hostCache keeps the encoded virtual hosts of one service.
+type hostCache struct {
+	mu    sync.Mutex
+	bytes map[hostKey][]byte // guarded by mu
+}
+
+func hostsOf(s *pushcontext.ShapeView) *hostCache {
+	return s.Derived().Do(pushcontext.MemoKey{Generator: memoHosts},
+		func() any { return &hostCache{bytes: map[hostKey][]byte{}} }).(*hostCache)
+}
+
+func (h *hostCache) get(k hostKey) []byte {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.bytes[k]
+}
+
+func (h *hostCache) put(k hostKey, b []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.bytes[k] = b
+}
+
+// table collects the virtual hosts of one route table.
+type table struct {
+	class  Class
+	view   *pushcontext.PortView
+	placed *arrangement
+	// taken are the hosts without short names, in lower case, and which service has each. Envoy
+	// refuses a table in which two virtual hosts share a domain, so a domain that is another service's
+	// own host is left to that one.
+	taken map[string]int
+}
+
+// encodedHosts gives the virtual hosts of a port's services, each encoded with its field tag, and
+// their total size.
+func encodedHosts(v *pushcontext.PortView, c Class) (hosts [][]byte, size int, err error) {
+	t := &table{class: c, view: v, placed: arrange(v, c)}
+	t.take()
+	hosts = make([][]byte, 0, len(t.placed.services))
+	for i := range t.placed.services {
+		if !t.routed(i) {
+			continue
+		}
+		b, err := t.host(i)
+		if err != nil {
+			return nil, 0, err
+		}
+		hosts, size = append(hosts, b), size+len(b)
+	}
+	return hosts, size, nil
+}
+
+// routed reports whether the service is found by its host: its protocol is or may be HTTP.
+func (t *table) routed(i int) bool {
+	p := t.placed.services[i].port.Protocol
+	return p.IsHTTP() || p.Sniffed() && t.class.Type == Sidecar
+}
+
+func (t *table) take() {
+	for i := range t.placed.services {
+		host := t.placed.services[i].shape.Key.Host
+		if shortNames(host, t.view.Mesh.DomainSuffix) != (kubeName{}) || !t.routed(i) {
+			continue
+		}
+		if t.taken == nil {
+			t.taken = map[string]int{}
+		}
+		host = canonical(host)
+		if _, twice := t.taken[host]; !twice {
+			t.taken[host] = i
+		}
+	}
+}
+
+// canonical is the form in which Envoy compares hosts.
+func canonical(host string) string { return strings.TrimSuffix(strings.ToLower(host), ".") }
+
+// host gives the encoded virtual host of service i, "" (no bytes) if none of its domains is left.
+func (t *table) host(i int) ([]byte, error) {
+	s := &t.placed.services[i]
+	k, whole := t.key(i)
+	cache := hostsOf(s.shape)
+	if whole {
+		if b := cache.get(k); b != nil {
+			return b, nil
+		}
+	}
+	domains := t.domains(i, k)
+	if kept := t.free(i, domains); len(kept) < len(domains) {
+		whole, domains = false, kept
+	}
+	if len(domains) == 0 {
+		return nil, nil
+	}
+	b, err := marshal(virtualHost(s, domains))
+	if err != nil {
+		return nil, err
+	}
+	tagged := protowire.AppendTag(make([]byte, 0, len(b)+8), fieldVirtualHosts, protowire.BytesType)
+	tagged = protowire.AppendBytes(tagged, b)
+	if whole {
+		cache.put(k, tagged)
+	}
+	return tagged, nil
+}
+
+// key reports false for whole if the virtual host depends on more than the key: other services have
+// some of its addresses or domains.
+func (t *table) key(i int) (k hostKey, whole bool) {
+	s := &t.placed.services[i]
+	name := shortNames(s.shape.Key.Host, t.view.Mesh.DomainSuffix)
+	k = hostKey{port: t.view.Number, vips: t.class.Type == Sidecar && len(s.addresses) > 0}
+	if k.vips {
+		k.member, k.v4, k.v6 = s.member, t.class.speaks(netip.IPv4Unspecified()), t.class.speaks(netip.IPv6Unspecified())
+		for _, a := range s.addresses {
+			if single(a) && t.placed.claims[a.Addr()] != i {
+				return k, false
+			}
+		}
+	}
+	if name != (kubeName{}) && strings.HasSuffix(t.class.DNSDomain, t.view.Mesh.DomainSuffix) {
+		k.short, k.own = true, t.class.DNSDomain == name.namespace+".svc."+t.view.Mesh.DomainSuffix
+	}
+	return k, len(t.taken) == 0 || !t.collides(i, name)
+}
+
+// collides reports whether some other service's own host may be one of the domains of service i.
+func (t *table) collides(i int, name kubeName) bool {
+	host := t.placed.services[i].shape.Key.Host
+	if name == (kubeName{}) {
+		return t.taken[canonical(host)] != i || strings.HasPrefix(host, "*")
+	}
+	svc := name.name + "." + name.namespace
+	for _, d := range [...]string{host, svc + ".svc", svc, name.name} {
+		if _, ok := t.taken[d]; ok {
+			return true
+		}
+		if _, ok := t.taken["*."+d]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// domains are the names by which the proxy's workload may call the service.
+func (t *table) domains(i int, k hostKey) []string {
+	s := &t.placed.services[i]
+	host := s.shape.Key.Host
+	if host == "*" {
+		return nil // the mesh's rule for unknown hosts has it
+	}
+	names := []string{host}
+	if !strings.HasPrefix(host, "*") && !strings.HasSuffix(host, ".") {
+		names = append(names, host+".")
+	}
+	if k.short {
+		n := shortNames(host, t.view.Mesh.DomainSuffix)
+		if k.own {
+			names = append(names, n.name)
+		}
+		names = append(names, n.name+"."+n.namespace+".svc", n.name+"."+n.namespace)
+	}
+	if s.headless() {
+		for _, n := range slices.Clone(names) {
+			names = append(names, "*."+n)
+		}
+	}
+	if k.vips {
+		for _, a := range t.placed.vips(i, t.class) {
+			if d := addressDomain(a); d != host {
+				names = append(names, d)
+			}
+		}
+	}
+	return names
+}
+
+// addressDomain is an address as it stands in a Host header.
+func addressDomain(a netip.Addr) string {
+	if a.Is6() {
+		return "[" + a.String() + "]"
+	}
+	return a.String()
+}
+
+// free keeps the domains that are not the own host of another service.
+func (t *table) free(i int, domains []string) []string {
+	if len(t.taken) == 0 {
+		return domains
+	}
+	var out []string
+	for _, d := range domains {
+		if n, ok := t.taken[canonical(d)]; !ok || n == i {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func virtualHost(s *placed, domains []string) *routev3.VirtualHost {
+	cluster := outboundName(s.port.Number, s.shape.Key.Host)
+	action := routeTo(cluster)
+	action.RetryPolicy = retries(s.shape.Mesh)
+	return &routev3.VirtualHost{
+		Name: sniffedRoute(s.shape.Key.Host, s.port.Number), Domains: domains, IncludeRequestAttemptCount: true,
+		Routes: []*routev3.Route{{
+			Name: "default", Match: prefixSlash(), Action: &routev3.Route_Route{Route: action},
+			Decorator: &routev3.Decorator{Operation: sniffedRoute(s.shape.Key.Host, s.port.Number) + "/*"},
+		}},
+	}
+}

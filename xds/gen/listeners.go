@@ -1,0 +1,210 @@
+package gen
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// Listeners makes LDS resources. A sidecar with interception has one listener for all HTTP hosts of
+// a port, one for each address of a service that is not plain HTTP, and the two virtual ones that
+// intercepted connections enter by; without interception it has one on its loopback address for each
+// port. A router listens only where it is told to.
+type Listeners struct{}
+
+// TypeURL implements Generator.
+func (Listeners) TypeURL() string { return ListenerURL }
+
+// Kinds implements Generator.
+func (Listeners) Kinds() []pushcontext.ViewKind {
+	return []pushcontext.ViewKind{pushcontext.ViewPort, pushcontext.ViewTargets, pushcontext.ViewMesh}
+}
+
+// Key implements Generator.
+func (Listeners) Key(name string) (pushcontext.ViewKey, bool) {
+	switch name {
+	case virtualOutbound:
+		return pushcontext.ViewKey{Kind: pushcontext.ViewMesh}, true
+	case virtualInbound:
+		return pushcontext.ViewKey{Kind: pushcontext.ViewTargets}, true
+	}
+	_, port, ok := parseListener(name)
+	return pushcontext.ViewKey{Kind: pushcontext.ViewPort, Port: port}, ok
+}
+
+// Traits implements Generator.
+func (Listeners) Traits(v pushcontext.View) Traits {
+	switch v := v.(type) {
+	case *pushcontext.PortView:
+		s := summaryOf(v)
+		t := s.traits() | TraitExtensions
+		if s.direct {
+			t |= TraitIP
+			if v.Mesh.MultiNetwork() {
+				t |= TraitNetwork
+			}
+		}
+		return t
+	case *pushcontext.TargetsView, *pushcontext.MeshView:
+		return TraitType | TraitInterception | TraitFamilies | TraitExtensions
+	}
+	return 0
+}
+
+// Names implements Generator.
+func (Listeners) Names(v pushcontext.View, c Class) []string {
+	switch v := v.(type) {
+	case *pushcontext.PortView:
+		return portListeners(v, c)
+	case *pushcontext.TargetsView:
+		if c.intercepts() {
+			return []string{virtualInbound}
+		}
+	case *pushcontext.MeshView:
+		if c.intercepts() {
+			return []string{virtualOutbound}
+		}
+	}
+	return nil
+}
+
+func portListeners(v *pushcontext.PortView, c Class) []string {
+	p := planOf(v, c)
+	switch {
+	case c.Type == Router:
+		if p.http && c.ExposeServices {
+			return []string{listenerName(routerBind(c), v.Number)}
+		}
+		return nil
+	case !c.intercepts():
+		if p.wildcardNeeded() && !reserved(v.Mesh, v.Number) {
+			return []string{listenerName(c.loopback(), v.Number)}
+		}
+		return nil
+	}
+	var names []string
+	if p.wildcardNeeded() && !reserved(v.Mesh, v.Number) {
+		names = append(names, listenerName(c.wildcard(), v.Number))
+	}
+	for _, a := range p.addrs {
+		names = append(names, listenerName(a, v.Number))
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(p.endpointAddrs(c, v.Mesh)), netip.Addr.Compare) {
+		names = append(names, listenerName(a, v.Number))
+	}
+	return names
+}
+
+// routerBind is where a router listens.
+func routerBind(c Class) netip.Addr {
+	if c.Bind.IsLoopback() {
+		return c.Bind
+	}
+	return c.wildcard()
+}
+
+// reserved reports whether a port on all addresses belongs to the proxy itself: its two virtual
+// listeners, merged metrics, health and its own metrics.
+func reserved(m *pushcontext.MeshView, port uint16) bool {
+	switch port {
+	case outboundListenPort(m), inboundListenPort(m), 15020, 15021, 15090:
+		return true
+	}
+	return false
+}
+
+// Build implements Generator.
+func (Listeners) Build(v pushcontext.View, c Class, name string) ([]byte, error) {
+	var out *listenerv3.Listener
+	switch v := v.(type) {
+	case *pushcontext.PortView:
+		out = portListener(v, c, name)
+	case *pushcontext.TargetsView:
+		if name == virtualInbound && c.intercepts() {
+			out = inboundListener(v, c)
+		}
+	case *pushcontext.MeshView:
+		if name == virtualOutbound && c.intercepts() {
+			out = outboundListener(v, c)
+		}
+	default:
+		return nil, errView(ListenerURL, v)
+	}
+	if out == nil {
+		return nil, errName(ListenerURL, name)
+	}
+	return marshal(out)
+}
+
+// portListener gives nil for a name that the plan does not have.
+func portListener(v *pushcontext.PortView, c Class, name string) *listenerv3.Listener {
+	bind, port, ok := parseListener(name)
+	if !ok || port != v.Number {
+		return nil
+	}
+	b := &listenerBuilder{class: c, mesh: v.Mesh, bind: bind, port: port}
+	p := planOf(v, c)
+	switch {
+	case c.Type == Router:
+		if p.http && c.ExposeServices && bind == routerBind(c) {
+			return b.router()
+		}
+		return nil
+	case !c.intercepts():
+		if p.wildcardNeeded() && !reserved(v.Mesh, port) && bind == c.loopback() {
+			return b.loopback(p)
+		}
+		return nil
+	case bind == c.wildcard():
+		if p.wildcardNeeded() && !reserved(v.Mesh, port) {
+			return b.wildcard(p)
+		}
+		return nil
+	}
+	if n, ok := p.byAddr[bind]; ok {
+		return b.address(&p.services[n])
+	}
+	if n, ok := p.endpointAddrs(c, v.Mesh)[bind]; ok {
+		return b.address(&p.services[n])
+	}
+	return nil
+}
+
+// outboundListener is where intercepted connections of the workload enter. They go on to the listener
+// of their original destination; those without one are passed through or refused, as the mesh says.
+func outboundListener(m *pushcontext.MeshView, c Class) *listenerv3.Listener {
+	b := &listenerBuilder{class: c, mesh: m, bind: c.wildcard(), port: outboundListenPort(m)}
+	l := b.listener(virtualOutbound)
+	l.BindToPort, l.UseOriginalDst, l.Transparent = nil, yes(), transparent(c)
+	l.AdditionalAddresses = otherFamily(c, b.port)
+	l.FilterChains = []*listenerv3.FilterChain{
+		b.tcp("virtualOutbound-blackhole", toPort(b.port), blackHoleCluster),
+		b.tcp("virtualOutbound-catchall-tcp", nil, b.unknown()),
+	}
+	l.TrafficDirection = corev3.TrafficDirection_OUTBOUND
+	return l
+}
+
+func transparent(c Class) *wrapperBool {
+	if c.Interception == InterceptTProxy {
+		return yes()
+	}
+	return nil
+}
+
+// otherFamily is the second any-address of a proxy that has both families.
+func otherFamily(c Class, port uint16) []*listenerv3.AdditionalAddress {
+	if !c.IPv4 || !c.IPv6 {
+		return nil
+	}
+	return []*listenerv3.AdditionalAddress{{Address: socketAddress("::", port)}}
+}
+
+func toPort(port uint16) *listenerv3.FilterChainMatch {
+	return &listenerv3.FilterChainMatch{DestinationPort: u32(uint32(port))}
+}

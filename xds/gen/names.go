@@ -1,0 +1,152 @@
+package gen
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// Fixed resource names.
+const (
+	blackHoleCluster          = "BlackHoleCluster"
+	passthroughCluster        = "PassthroughCluster"
+	inboundPassthroughCluster = "InboundPassthroughCluster"
+	virtualOutbound           = "virtualOutbound"
+	virtualInbound            = "virtualInbound"
+	routerRoutePrefix         = "http."
+)
+
+// outboundName is the cluster (and endpoint assignment) of a service port.
+func outboundName(port uint16, host string) string {
+	return "outbound|" + strconv.Itoa(int(port)) + "||" + host
+}
+
+// inboundName is the cluster, and the route name, of a port of the workload itself.
+func inboundName(port uint16) string { return "inbound|" + strconv.Itoa(int(port)) + "||" }
+
+// listenerName is "<bind>_<port>".
+func listenerName(bind netip.Addr, port uint16) string {
+	return bind.String() + "_" + strconv.Itoa(int(port))
+}
+
+// sniffedRoute is the route table of one service whose protocol is detected.
+func sniffedRoute(host string, port uint16) string { return host + ":" + strconv.Itoa(int(port)) }
+
+// routerRoute is a router's table for a service port.
+func routerRoute(port uint16) string { return routerRoutePrefix + strconv.Itoa(int(port)) }
+
+// parsePort reads a canonical decimal port number from 1 to 65535.
+func parsePort(s string) (uint16, bool) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n == 0 || s[0] == '0' || s[0] == '+' {
+		return 0, false
+	}
+	return uint16(n), true
+}
+
+// parseOutbound reads "outbound|<port>||<host>". There are no subsets yet, so a name with one names
+// nothing.
+func parseOutbound(name string) (host string, port uint16, ok bool) {
+	rest, ok := strings.CutPrefix(name, "outbound|")
+	if !ok {
+		return "", 0, false
+	}
+	num, host, ok := strings.Cut(rest, "||")
+	if !ok || host == "" || strings.ContainsRune(host, '|') {
+		return "", 0, false
+	}
+	port, ok = parsePort(num)
+	return host, port, ok
+}
+
+// parseInbound reads "inbound|<port>||".
+func parseInbound(name string) (uint16, bool) {
+	rest, ok := strings.CutPrefix(name, "inbound|")
+	if !ok {
+		return 0, false
+	}
+	num, ok := strings.CutSuffix(rest, "||")
+	if !ok {
+		return 0, false
+	}
+	return parsePort(num)
+}
+
+// parseListener reads "<ip>_<port>".
+func parseListener(name string) (bind netip.Addr, port uint16, ok bool) {
+	i := strings.LastIndexByte(name, '_')
+	if i < 0 {
+		return netip.Addr{}, 0, false
+	}
+	bind, err := netip.ParseAddr(name[:i])
+	if err != nil || bind.String() != name[:i] {
+		return netip.Addr{}, 0, false
+	}
+	port, ok = parsePort(name[i+1:])
+	return bind, port, ok
+}
+
+// routeName is a parsed route table name.
+type routeName struct {
+	Port   uint16
+	Host   string // of a sniffed service's own table
+	Router bool
+}
+
+// parseRoute reads "<port>", "<host>:<port>" or "http.<port>".
+func parseRoute(name string) (routeName, bool) {
+	if port, ok := parsePort(name); ok {
+		return routeName{Port: port}, true
+	}
+	if rest, ok := strings.CutPrefix(name, routerRoutePrefix); ok {
+		if port, ok := parsePort(rest); ok {
+			return routeName{Port: port, Router: true}, true
+		}
+	}
+	i := strings.LastIndexByte(name, ':')
+	if i <= 0 {
+		return routeName{}, false
+	}
+	port, ok := parsePort(name[i+1:])
+	return routeName{Port: port, Host: name[:i]}, ok
+}
+
+// servedPort gives the service port of the number that a proxy can serve. Kubernetes allows a UDP
+// and a TCP port of one number; there is no UDP proxying.
+func servedPort(s *pushcontext.ShapeView, number uint16) (model.Port, bool) {
+	for _, p := range s.Ports {
+		if p.Number == number && p.Protocol != model.ProtocolUDP {
+			return p, true
+		}
+	}
+	return model.Port{}, false
+}
+
+// servedPorts are the ports of a service that a proxy can serve, each number once.
+func servedPorts(s *pushcontext.ShapeView) []model.Port {
+	var out []model.Port
+	for i, p := range s.Ports {
+		if q, ok := servedPort(s, p.Number); ok && q == p && !seenBefore(s.Ports[:i], q) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func seenBefore(ports []model.Port, p model.Port) bool {
+	for _, q := range ports {
+		if q == p {
+			return true
+		}
+	}
+	return false
+}
+
+// served reports whether the hub makes anything of the service: an alias stands for its target, and
+// resolving the request's own host is not supported.
+func served(s *pushcontext.ShapeView) bool {
+	return s.Resolution != model.Alias && s.Resolution != model.DynamicDNS
+}

@@ -1,0 +1,138 @@
+package gen
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// portPlan says which listeners and route tables a class of proxies has for one port.
+type portPlan struct {
+	http     bool               // HTTP is routed by host on the wildcard listener
+	byAddr   map[netip.Addr]int // services with a listener of their own
+	addrs    []netip.Addr       // keys of byAddr, sorted
+	wild     []int              // services told apart by port, range or server name, oldest first
+	headless []int              // services with a listener for each endpoint
+	byHost   map[string]int     // services whose protocol is detected, with a route table of their own
+	hosts    []string           // keys of byHost, in order of age
+	services []placed           // what the numbers refer to: services that are not plain HTTP
+	ranges   [][]netip.Prefix   // address ranges, for each of services
+}
+
+// planCache keeps the plans of one PortView.
+type planCache struct {
+	mu    sync.Mutex
+	plans map[Class]*portPlan // guarded by mu
+}
+
+// planOf gives the plan for a class. Finding one resource of thousands must not mean arranging
+// thousands of services each time.
+func planOf(v *pushcontext.PortView, c Class) *portPlan {
+	c = c.Keep(summaryOf(v).traits())
+	cache := v.Derived().Do(pushcontext.MemoKey{Generator: memoPlans},
+		func() any { return &planCache{plans: map[Class]*portPlan{}} }).(*planCache)
+	cache.mu.Lock()
+	p := cache.plans[c]
+	cache.mu.Unlock()
+	if p != nil {
+		return p
+	}
+	p = makePlan(v, c)
+	cache.mu.Lock()
+	cache.plans[c] = p
+	cache.mu.Unlock()
+	return p
+}
+
+func makePlan(v *pushcontext.PortView, c Class) *portPlan {
+	p := &portPlan{byAddr: map[netip.Addr]int{}, byHost: map[string]int{}}
+	a := arrange(v, c)
+	for i := range a.services {
+		s := &a.services[i]
+		switch {
+		case s.port.Protocol.IsHTTP():
+			p.http = true
+		case c.Type == Router:
+		case !c.intercepts():
+			p.http = p.http || s.port.Protocol.Sniffed()
+			p.wild = append(p.wild, p.add(s, nil))
+		default:
+			p.intercepted(s, a.vips(i, c), s.ranges(c))
+		}
+	}
+	slices.SortFunc(p.addrs, netip.Addr.Compare)
+	return p
+}
+
+func (p *portPlan) add(s *placed, ranges []netip.Prefix) int {
+	p.services, p.ranges = append(p.services, *s), append(p.ranges, ranges)
+	return len(p.services) - 1
+}
+
+// intercepted places a service that is told apart by original destination.
+func (p *portPlan) intercepted(s *placed, vips []netip.Addr, ranges []netip.Prefix) {
+	n := p.add(s, ranges)
+	own := true
+	switch {
+	case len(vips)+len(ranges) > 0:
+		for _, a := range vips {
+			p.byAddr[a] = n
+			p.addrs = append(p.addrs, a)
+		}
+		if len(ranges) > 0 {
+			p.wild = append(p.wild, n)
+		}
+	case s.headless():
+		p.headless = append(p.headless, n)
+	case s.addressless() && !s.hidden:
+		p.wild = append(p.wild, n)
+		p.http = p.http || s.port.Protocol.Sniffed()
+		own = false
+	default:
+		return // its addresses mean another service here, or are of another family
+	}
+	if own && s.port.Protocol.Sniffed() {
+		p.byHost[s.shape.Key.Host] = n
+		p.hosts = append(p.hosts, s.shape.Key.Host)
+	}
+}
+
+// endpointAddrs are the addresses of headless services that get a listener, and whose they are; a
+// proxy's own is left out, since a workload that calls itself is not proxied, and so are those that
+// can't be reached directly or belong to a service already.
+func (p *portPlan) endpointAddrs(c Class, mesh *pushcontext.MeshView) map[netip.Addr]int {
+	out := map[netip.Addr]int{}
+	for _, n := range p.headless {
+		s := &p.services[n]
+		for _, l := range inlineCandidates(s.shape, s.port).localities {
+			for _, e := range l.Endpoints {
+				a := e.Addr.AddrPort.Addr()
+				_, taken := p.byAddr[a]
+				_, twice := out[a]
+				if !taken && !twice && a != c.IP && directly(e, s, c, mesh) {
+					out[a] = n
+				}
+			}
+		}
+	}
+	return out
+}
+
+func directly(e *model.Endpoint, s *placed, c Class, mesh *pushcontext.MeshView) bool {
+	a := e.Addr.AddrPort.Addr()
+	switch {
+	case !a.IsValid() || a.IsUnspecified() || !c.speaks(a):
+		return false
+	case e.Health == model.Terminating || e.Health == model.Draining && !s.shape.Persistent:
+		return false
+	case s.shape.Key.Cluster != "" && e.Addr.Cluster != c.Cluster:
+		return false
+	}
+	return e.Network == "" || e.Network == c.Network || !mesh.HasGateway(e.Network)
+}
+
+// wildcardNeeded reports whether the plan has a listener for all addresses of the port.
+func (p *portPlan) wildcardNeeded() bool { return p.http || len(p.wild) > 0 }

@@ -1,0 +1,353 @@
+package gen
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// Verdict says what a class of proxies is told of one endpoint.
+type Verdict struct {
+	Endpoint *model.Endpoint
+	Sent     bool
+	Priority uint32           // 0 is best; when Sent
+	Weight   uint32           // as sent; through gateways, what it adds to all of them together
+	Health   model.Health     // as sent
+	Gateways []netip.AddrPort // where it is dialled instead of its own address
+	Reason   model.Reason     // why it is left out
+	Detail   string           // one sentence more, "" if the reason says it all
+}
+
+// LeftOut gives the verdict as a candidate that is not served.
+func (v Verdict) LeftOut() model.LeftOut {
+	l := model.LeftOut{Addr: v.Endpoint.Addr, Port: v.Endpoint.PortName, Reason: v.Reason, Detail: v.Detail}
+	if v.Endpoint.Source != nil {
+		l.Source = *v.Endpoint.Source
+	}
+	return l
+}
+
+// ExplainEndpoints says of every endpoint behind a service port whether proxies of the class are sent
+// it, and if not, why. Candidates that nobody is sent are in the view's LeftOut.
+func ExplainEndpoints(view *pushcontext.ServiceView, c Class, port model.Port) []Verdict {
+	return selectEndpoints(candidatesOf(view, port), c).verdicts
+}
+
+// candidates are the endpoints behind one port of a service.
+type candidates struct {
+	shape      *pushcontext.ShapeView
+	demoted    []model.ShardKey
+	localities []pushcontext.LocalityEndpoints
+}
+
+func candidatesOf(v *pushcontext.ServiceView, port model.Port) candidates {
+	if v.Shape.Resolution.IsDNS() {
+		return inlineCandidates(v.Shape, port)
+	}
+	return candidates{shape: v.Shape, demoted: v.Demoted, localities: v.Port(port.Name)}
+}
+
+func inlineCandidates(s *pushcontext.ShapeView, port model.Port) candidates {
+	for _, p := range s.Inline {
+		if p.Port == port.Name {
+			return candidates{shape: s, localities: p.Localities}
+		}
+	}
+	return candidates{shape: s}
+}
+
+// selection is what a class of proxies is sent of a service port.
+type selection struct {
+	groups   []*group  // by priority, then locality
+	verdicts []Verdict // one for each candidate, in order
+}
+
+// group holds the endpoints of one locality at one priority.
+type group struct {
+	priority uint32
+	locality model.Locality
+	weight   uint32
+	hosts    []host // direct ones by address, then gateways
+}
+
+// host is one address to send: an endpoint, or a gateway that stands for some.
+type host struct {
+	endpoint *model.Endpoint // nil for a gateway
+	gateway  pushcontext.Gateway
+	verdict  int // of the endpoint
+	weight   uint64
+	health   model.Health
+}
+
+// Offsets that keep one kind of priority behind another until compaction.
+const (
+	placeless = 1 << 16 // endpoints of unknown locality under a distribution
+	demotion  = 1 << 20 // endpoints of a shard that has been stale for long
+)
+
+// selector makes one selection.
+type selector struct {
+	candidates
+	class    Class
+	mesh     *pushcontext.MeshView
+	policy   policy
+	multi    bool
+	scale    uint64
+	shares   map[string]uint32
+	patterns []string // keys of shares, most specific first
+	groups   map[groupKey]*group
+	out      []Verdict
+}
+
+type groupKey struct {
+	priority uint32
+	locality model.Locality
+}
+
+// selectEndpoints is the one place that decides what a proxy is sent: resources and explanations are
+// both made from it. Every candidate gets a verdict.
+func selectEndpoints(in candidates, c Class) selection {
+	s := &selector{candidates: in, class: c, mesh: in.shape.Mesh, policy: policyOf(in.shape), groups: map[groupKey]*group{}, scale: 1}
+	if s.multi = s.mesh.MultiNetwork(); s.multi {
+		s.scale = weightScale(s.mesh)
+	}
+	s.shares = s.policy.shares(c.Locality)
+	s.patterns = patternsBySpecificity(s.shares)
+	for _, l := range in.localities {
+		for _, e := range l.Endpoints {
+			s.consider(e)
+		}
+	}
+	return s.finish()
+}
+
+func (s *selector) consider(e *model.Endpoint) {
+	v := Verdict{Endpoint: e}
+	v.Reason, v.Detail = s.refuse(e)
+	var gateways []pushcontext.Gateway
+	if v.Reason == "" && s.remote(e) {
+		gateways, v.Reason, v.Detail = s.gateways(e)
+	} else if v.Reason == "" && !e.Addr.Dialable() {
+		v.Reason = model.ReasonNoAddress
+	}
+	if v.Reason == "" {
+		v.Sent, v.Health, v.Priority = true, e.Health, s.priority(e)
+		s.place(e, gateways, &v)
+	}
+	s.out = append(s.out, v)
+}
+
+// refuse gives the reasons that hold whatever way the endpoint is dialled.
+func (s *selector) refuse(e *model.Endpoint) (model.Reason, string) {
+	switch {
+	case s.shape.Key.Cluster != "" && e.Addr.Cluster != s.class.Cluster:
+		return model.ReasonClusterLocal, ""
+	case s.shape.NodeLocal && e.Node != s.class.Node:
+		return model.ReasonNodeLocal, fmt.Sprintf("the proxy runs on node %q, the endpoint on %q", s.class.Node, e.Node)
+	case e.Health == model.Terminating:
+		return model.ReasonTerminating, ""
+	case e.Health == model.Draining && !s.shape.Persistent:
+		return model.ReasonDraining, ""
+	case e.Health == model.Unhealthy && !s.policy.sendUnhealthy:
+		return model.ReasonUnready, "outlier detection with minHealthPercent counts only ready endpoints"
+	case s.shares != nil && e.Locality != (model.Locality{}) && s.share(e.Locality) == 0:
+		return model.ReasonLocalityWeight, "the mesh's locality distribution gives " + e.Locality.String() + " no share"
+	}
+	return "", ""
+}
+
+// remote reports whether the endpoint is entered through its network's gateways. A proxy without a
+// network is in none, so it cannot be in the endpoint's.
+func (s *selector) remote(e *model.Endpoint) bool {
+	return s.multi && e.Network != "" && e.Network != s.class.Network && s.mesh.HasGateway(e.Network)
+}
+
+// gateways are those that lead to an endpoint of another network. A gateway routes by the server name
+// of a mutual TLS connection, and knows nothing of its endpoints' health.
+func (s *selector) gateways(e *model.Endpoint) ([]pushcontext.Gateway, model.Reason, string) {
+	switch {
+	case e.TLSMode != model.TLSIstio:
+		return nil, model.ReasonNoMTLS, "network " + e.Network + " is entered through gateways, which route mutual TLS only"
+	case e.Health == model.Unhealthy:
+		return nil, model.ReasonUnready, "it would add weight to a gateway that cannot tell it is unready"
+	case e.Health == model.Draining:
+		return nil, model.ReasonDraining, "it would add weight to a gateway that cannot tell it is draining"
+	}
+	all := s.mesh.NetworkGateways(e.Network, e.Addr.Cluster)
+	if len(all) == 0 {
+		return nil, model.ReasonNoGateway, "no gateway of network " + e.Network + " has a usable address"
+	}
+	var usable []pushcontext.Gateway
+	for _, g := range all {
+		if s.class.speaks(g.Addr.Addr()) {
+			usable = append(usable, g)
+		}
+	}
+	if len(usable) == 0 {
+		return nil, model.ReasonIPFamily, "no gateway of network " + e.Network + " has an address of the proxy's family"
+	}
+	return usable, "", ""
+}
+
+func (s *selector) priority(e *model.Endpoint) uint32 {
+	p := s.policy.priority(s.class, e)
+	if s.shares != nil && e.Locality == (model.Locality{}) && s.share(e.Locality) == 0 {
+		p += placeless
+	}
+	if e.Source != nil && e.Source.Shard.Cluster != s.class.Cluster && slices.Contains(s.demoted, e.Source.Shard) {
+		p += demotion
+	}
+	return p
+}
+
+func (s *selector) place(e *model.Endpoint, gateways []pushcontext.Gateway, v *Verdict) {
+	k := groupKey{priority: v.Priority, locality: e.Locality}
+	g := s.groups[k]
+	if g == nil {
+		g = &group{priority: k.priority, locality: k.locality}
+		s.groups[k] = g
+	}
+	weight := max(uint64(e.Weight), 1) * s.scale
+	if len(gateways) == 0 {
+		g.hosts = append(g.hosts, host{endpoint: e, verdict: len(s.out), weight: weight, health: e.Health})
+		return
+	}
+	share := max(weight/uint64(len(gateways)), 1)
+	v.Weight = clip(share * uint64(len(gateways)))
+	for _, gw := range gateways {
+		v.Gateways = append(v.Gateways, gw.Addr)
+		g.through(gw, share)
+	}
+}
+
+// through adds weight to a gateway of the group.
+func (g *group) through(gw pushcontext.Gateway, weight uint64) {
+	for i := range g.hosts {
+		if g.hosts[i].endpoint == nil && g.hosts[i].gateway == gw {
+			g.hosts[i].weight += weight
+			return
+		}
+	}
+	g.hosts = append(g.hosts, host{gateway: gw, weight: weight, health: model.Healthy})
+}
+
+func (s *selector) finish() selection {
+	out := selection{verdicts: s.out}
+	for _, g := range s.groups {
+		slices.SortStableFunc(g.hosts, compareHosts)
+		out.groups = append(out.groups, g)
+	}
+	slices.SortFunc(out.groups, func(a, b *group) int {
+		return cmp.Or(cmp.Compare(a.priority, b.priority), a.locality.Compare(b.locality))
+	})
+	out.compact()
+	out.weigh()
+	if s.shares != nil {
+		s.distribute(out.groups)
+	}
+	return out
+}
+
+func compareHosts(a, b host) int {
+	switch {
+	case a.endpoint != nil && b.endpoint != nil:
+		return a.endpoint.Addr.Compare(b.endpoint.Addr)
+	case a.endpoint != nil:
+		return -1
+	case b.endpoint != nil:
+		return 1
+	}
+	return cmp.Or(cmp.Compare(a.gateway.Network, b.gateway.Network), a.gateway.Addr.Compare(b.gateway.Addr),
+		cmp.Compare(a.gateway.Cluster, b.gateway.Cluster))
+}
+
+// compact renumbers the priorities from 0 without gaps, as Envoy demands.
+func (o *selection) compact() {
+	rank := map[uint32]uint32{}
+	for _, g := range o.groups {
+		if _, ok := rank[g.priority]; !ok {
+			rank[g.priority] = uint32(len(rank))
+		}
+		g.priority = rank[g.priority]
+	}
+	for i := range o.verdicts {
+		if v := &o.verdicts[i]; v.Sent {
+			v.Priority = rank[v.Priority]
+		}
+	}
+}
+
+// weigh gives each group the sum of its weights. Within one priority all weights together must stay
+// within 32 bits, so larger ones are scaled down.
+func (o *selection) weigh() {
+	for start := 0; start < len(o.groups); {
+		end := start
+		total, n := uint64(0), uint64(0)
+		for ; end < len(o.groups) && o.groups[end].priority == o.groups[start].priority; end++ {
+			for i := range o.groups[end].hosts {
+				h := &o.groups[end].hosts[i]
+				h.weight = min(h.weight, math.MaxUint32)
+				total, n = total+h.weight, n+1
+			}
+		}
+		divisor := uint64(1)
+		if total > math.MaxUint32 {
+			divisor = total/(math.MaxUint32-n) + 1
+		}
+		for _, g := range o.groups[start:end] {
+			o.sum(g, divisor)
+		}
+		start = end
+	}
+}
+
+func (o *selection) sum(g *group, divisor uint64) {
+	sum := uint64(0)
+	for i := range g.hosts {
+		h := &g.hosts[i]
+		h.weight = max(h.weight/divisor, 1)
+		sum += h.weight
+		if h.endpoint != nil {
+			o.verdicts[h.verdict].Weight = clip(h.weight)
+		}
+	}
+	g.weight = clip(sum)
+}
+
+func clip(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }
+
+// weightScale makes every endpoint's weight divisible by the number of gateways that it may be split
+// over: the least common multiple of their counts.
+func weightScale(m *pushcontext.MeshView) uint64 {
+	type member struct {
+		network string
+		cluster model.ClusterID
+	}
+	counts := map[member]uint64{}
+	for _, g := range m.Gateways {
+		if !g.Addr.IsValid() {
+			continue
+		}
+		counts[member{network: g.Network}]++
+		if g.Cluster != "" {
+			counts[member{g.Network, g.Cluster}]++
+		}
+	}
+	scale := uint64(1)
+	for _, n := range counts {
+		scale = min(scale/gcd(scale, n)*n, math.MaxUint32)
+	}
+	return scale
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
