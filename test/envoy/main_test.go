@@ -3,57 +3,21 @@
 package envoy_test
 
 import (
+	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
 )
 
-// binaryVar holds the path of the hub under test; TestMain sets it.
-const binaryVar = "ISTHMUS_BIN"
-
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-// run builds the hub as the tests themselves are built, unless one is given.
-func run(m *testing.M) int {
-	if os.Getenv(binaryVar) == "" {
-		dir, err := os.MkdirTemp("", "isthmus-bin-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		bin := filepath.Join(dir, "isthmus")
-		if err := build(bin); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		os.Setenv(binaryVar, bin)
+	code := envoytest.WithHub(context.Background(), m.Run)
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
 	}
-	code := m.Run()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	return code
-}
-
-func build(bin string) error {
-	args := []string{"build", "-o", bin}
-	if raceEnabled {
-		args = append(args, "-race")
-	}
-	cmd := exec.Command("go", append(args, "../../cmd/isthmus")...)
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("build the hub: %w", err)
-	}
-	return nil
+	os.Exit(code)
 }

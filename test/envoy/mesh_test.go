@@ -54,7 +54,7 @@ func (m *mesh) startAt(t testing.TB, content files, grpc string) {
 		m.write(t, path, objects...)
 	}
 	m.hub = envoytest.StartHub(t, envoytest.HubOptions{
-		Binary:     os.Getenv(binaryVar),
+		Binary:     os.Getenv(envoytest.HubVar),
 		Dir:        m.dir,
 		GRPC:       grpc,
 		HTTP:       m.lo.At(0, 1, 8080),

@@ -1,5 +1,5 @@
 //go:build race
 
-package envoy_test
+package envoytest
 
 const raceEnabled = true

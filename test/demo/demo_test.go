@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
+)
+
+func TestMain(m *testing.M) {
+	code := envoytest.WithHub(context.Background(), m.Run)
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+const example = "../../examples/two-clusters"
+
+// runDemo runs it with the example of this source tree.
+func runDemo(ctx context.Context, args ...string) (status int, out, errs string) {
+	var o, e bytes.Buffer
+	status = run(ctx, append([]string{"--example", example}, args...), &o, &e)
+	return status, o.String(), e.String()
+}
+
+func TestDemoOnce(t *testing.T) {
+	t.Parallel()
+	status, out, errs := runDemo(t.Context(), "--once")
+	if status != 0 || errs != "" {
+		t.Fatalf("exit status %d\n%s%s", status, out, errs)
+	}
+	for _, want := range []string{"mixed-vm (east)", "has dropped it after", " 0 failed", "Every expected answer came."} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output does not say %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(out)
+	}
+}
+
+// notifier is cancelled by what is written to it.
+type notifier struct {
+	bytes.Buffer
+	text string
+	stop context.CancelFunc
+}
+
+func (n *notifier) Write(p []byte) (int, error) {
+	defer func() {
+		if strings.Contains(n.String(), n.text) {
+			n.stop()
+		}
+	}()
+	return n.Buffer.Write(p)
+}
+
+// Without --once all runs until it is interrupted, and is gone afterwards.
+func TestDemoRunsUntilInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	out := &notifier{text: "ask again", stop: stop}
+	var errs bytes.Buffer
+	if status := run(ctx, []string{"--example", example}, out, &errs); status != 0 || errs.Len() > 0 {
+		t.Fatalf("exit status %d\n%s%s", status, out, &errs)
+	}
+	for _, want := range []string{"export ISTHMUS_HUB=http://127.0.0.1:", "service explain hello.demo.svc.cluster.local", "curl -H", "Stopping."} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the output does not say %q", want)
+		}
+	}
+	_, after, _ := strings.Cut(out.String(), "log in ")
+	log, _, _ := strings.Cut(after, "\n")
+	if _, err := os.Stat(filepath.Dir(log)); !os.IsNotExist(err) {
+		t.Errorf("the folder of %s is still there: %v", log, err)
+	}
+}
+
+func TestInterruptedWhileStarting(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if status, out, errs := runDemo(ctx); status != 1 || errs != "" {
+		t.Errorf("exit status %d\n%s%s", status, out, errs)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	empty := t.TempDir()
+	if err := os.Mkdir(filepath.Join(empty, "east"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		args   []string
+		status int
+		want   string
+	}{
+		"unknown flag":    {[]string{"--nope"}, 2, "-nope"},
+		"no such example": {[]string{"--example", "/no/such"}, 1, "/no/such"},
+		"empty example":   {[]string{"--example", empty}, 1, "no endpoints"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if status, _, errs := runDemo(t.Context(), tt.args...); status != tt.status || !strings.Contains(errs, tt.want) {
+				t.Errorf("exit status %d, want %d; error %q does not say %q", status, tt.status, errs, tt.want)
+			}
+		})
+	}
+}
+
+const slicesText = `# a comment
+kind: Service
+metadata: {name: a}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: a-1
+addressType: IPv4
+ports:
+- port: 80
+endpoints:
+- addresses: [127.0.1.1]
+- addresses: [127.0.1.2]
+---
+# the end
+`
+
+func TestEdits(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		edit func(folder, ip string) (string, error)
+		ip   string
+		want []string // endpoints afterwards: address and readiness
+	}{
+		"drop one":     {dropEndpoint, "127.0.1.2", []string{"127.0.1.1 <nil>"}},
+		"sicken one":   {sicken, "127.0.1.1", []string{"127.0.1.1 false", "127.0.1.2 <nil>"}},
+		"unknown":      {sicken, "127.0.1.3", nil},
+		"not a prefix": {dropEndpoint, "127.0.1", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			file := filepath.Join(folder, "a.yaml")
+			if err := os.WriteFile(file, []byte(slicesText), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			got, err := tt.edit(folder, tt.ip)
+			if tt.want == nil {
+				if err == nil {
+					t.Errorf("edited %s, want an error", got)
+				}
+				return
+			}
+			if err != nil || got != file {
+				t.Fatalf("edited %s, %v", got, err)
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, endpoints(t, string(text))); diff != "" {
+				t.Error(diff)
+			}
+			if !strings.HasPrefix(string(text), "# a comment\n") || !strings.HasSuffix(string(text), "---\n# the end\n") {
+				t.Errorf("other documents are changed:\n%s", text)
+			}
+		})
+	}
+}
+
+func endpoints(t *testing.T, text string) (out []string) {
+	t.Helper()
+	for _, doc := range splitDocuments(text) {
+		s, ok := parseSlice(doc)
+		if !ok {
+			continue
+		}
+		for _, e := range s.Endpoints {
+			ready := "<nil>"
+			if e.Conditions.Ready != nil {
+				ready = fmt.Sprint(*e.Conditions.Ready)
+			}
+			out = append(out, e.Addresses[0]+" "+ready)
+		}
+	}
+	return out
+}
+
+func TestAddressesMoveToTheBlock(t *testing.T) {
+	t.Parallel()
+	block, err := envoytest.ClaimLoopback(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer block.Close()
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "copy")
+	if err := os.WriteFile(filepath.Join(from, "a.yaml"), []byte("address: 127.0.1.2\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := copyClusters(to, from, block.Prefix); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(to, "a.yaml"))
+	if want := "address: " + block.Addr(1, 2).String() + "\n"; err != nil || string(text) != want {
+		t.Errorf("got %q, %v; want %q", text, err, want)
+	}
+}
