@@ -158,4 +158,3 @@ func (t *TypeStatus) State() SyncState {
 	}
 	return SyncStale
 }
-

@@ -1,0 +1,69 @@
+package debug
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+var (
+	managedClusters = prometheus.NewDesc("istiod_managed_clusters", "Clusters attached to the hub.", []string{"cluster_type"}, nil)
+	syncStatusDesc  = prometheus.NewDesc("istiod_remote_cluster_sync_status", "1 for the status that each cluster has: syncing, synced or timeout.", []string{"cluster", "cluster_type", "status"}, nil)
+	uptime          = prometheus.NewDesc("istiod_uptime_seconds", "Seconds since the hub started.", nil, nil)
+	info            = prometheus.NewDesc("pilot_info", "1; the label is the hub's version.", []string{"version"}, nil)
+)
+
+// Collector gives the metrics about the hub as a whole, under the names that Istio's dashboards use.
+type Collector struct {
+	Shards        func() []pushcontext.ShardInfo
+	ConfigCluster model.ClusterID
+	Version       string
+	Started       time.Time
+	Now           func() time.Time
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{managedClusters, syncStatusDesc, uptime, info} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(uptime, c.Now().Sub(c.Started).Seconds())
+	gauge(info, 1, c.Version)
+	count := map[string]int{"local": 0, "remote": 0}
+	for id, status := range c.status() {
+		kind := "remote"
+		if id == c.ConfigCluster {
+			kind = "local"
+		}
+		count[kind]++
+		gauge(syncStatusDesc, 1, string(id), kind, status)
+	}
+	for kind, n := range count {
+		gauge(managedClusters, float64(n), kind)
+	}
+}
+
+// status is each cluster's: that of its registry that is furthest behind.
+func (c *Collector) status() map[model.ClusterID]string {
+	out := map[model.ClusterID]string{}
+	behind := map[string]int{"synced": 1, "timeout": 2, "syncing": 3}
+	for _, s := range c.Shards() {
+		if s.Key.Provider == model.ProviderMesh {
+			continue
+		}
+		if now := syncStatus(s); behind[now] > behind[out[s.Key.Cluster]] {
+			out[s.Key.Cluster] = now
+		}
+	}
+	return out
+}

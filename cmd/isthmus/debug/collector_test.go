@@ -1,0 +1,46 @@
+package debug_test
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug/debugtest"
+)
+
+func TestCollector(t *testing.T) {
+	t.Parallel()
+	c := &debug.Collector{
+		Shards: debugtest.Shards, ConfigCluster: "east", Version: "v1", Started: debugtest.Now().Add(-time.Minute), Now: debugtest.Now,
+	}
+	const want = `
+# HELP istiod_managed_clusters Clusters attached to the hub.
+# TYPE istiod_managed_clusters gauge
+istiod_managed_clusters{cluster_type="local"} 1
+istiod_managed_clusters{cluster_type="remote"} 2
+# HELP istiod_remote_cluster_sync_status 1 for the status that each cluster has: syncing, synced or timeout.
+# TYPE istiod_remote_cluster_sync_status gauge
+istiod_remote_cluster_sync_status{cluster="east",cluster_type="local",status="synced"} 1
+istiod_remote_cluster_sync_status{cluster="south",cluster_type="remote",status="syncing"} 1
+istiod_remote_cluster_sync_status{cluster="west",cluster_type="remote",status="synced"} 1
+# HELP istiod_uptime_seconds Seconds since the hub started.
+# TYPE istiod_uptime_seconds gauge
+istiod_uptime_seconds 60
+# HELP pilot_info 1; the label is the hub's version.
+# TYPE pilot_info gauge
+pilot_info{version="v1"} 1
+`
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(c)
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(w, local("/metrics"))
+	if d := cmp.Diff(strings.TrimPrefix(want, "\n"), w.Body.String()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}

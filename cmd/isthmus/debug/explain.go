@@ -1,0 +1,149 @@
+package debug
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
+)
+
+func (h *handler) explain(r *http.Request) (any, error) {
+	pc, err := h.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	services, err := findServices(pc, r)
+	if err != nil {
+		return nil, err
+	}
+	explain := explanation
+	if r.URL.Query().Get("proxyID") != "" {
+		if explain, err = h.explainerFor(pc, r); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]Explanation, 0, len(services))
+	for _, v := range services {
+		out = append(out, explain(v))
+	}
+	return out, nil
+}
+
+// explanation is what holds for every proxy.
+func explanation(v *pushcontext.ServiceView) Explanation {
+	x := definition(v)
+	for port, e := range all(v) {
+		x.Endpoints = append(x.Endpoints, endpoint(port, e))
+	}
+	return withLeftOut(x, v)
+}
+
+func definition(v *pushcontext.ServiceView) Explanation {
+	x := Explanation{Service: service(v), Contributions: []Contribution{}, Endpoints: []Endpoint{}}
+	for _, c := range v.Shape.Contributions {
+		x.Contributions = append(x.Contributions, Contribution{Source: source(c.Source), Won: c.Won})
+	}
+	for _, c := range v.Shape.Conflicts {
+		x.Conflicts = append(x.Conflicts, Conflict{Field: c.Field, Winner: source(c.Winner), Loser: source(c.Loser), Detail: c.Detail})
+	}
+	return x
+}
+
+func withLeftOut(x Explanation, v *pushcontext.ServiceView) Explanation {
+	for _, l := range v.LeftOut {
+		x.Endpoints = append(x.Endpoints, Endpoint{
+			Address: l.Addr.String(), Cluster: string(l.Addr.Cluster), Port: l.Port, Source: source(l.Source),
+			Reason: string(l.Reason), Detail: l.Detail,
+		})
+	}
+	return x
+}
+
+// explainerFor explains as one proxy sees it: by the rule that its resources are made with.
+func (h *handler) explainerFor(pc *pushcontext.PushContext, r *http.Request) (func(*pushcontext.ServiceView) Explanation, error) {
+	p, err := h.findProxy(r)
+	if err != nil {
+		return nil, err
+	}
+	class, reader, err := h.Proxies.Audience(p.ConnectionID)
+	if err != nil {
+		return nil, err
+	}
+	return func(v *pushcontext.ServiceView) Explanation {
+		x := definition(v)
+		x.Proxy, x.Reason = p.NodeID, unseen(pc, v, reader)
+		for _, port := range v.Shape.Ports {
+			for _, d := range gen.ExplainEndpoints(v, class, port) {
+				x.Endpoints = append(x.Endpoints, verdict(port.Name, d, x.Reason))
+			}
+		}
+		return withLeftOut(x, v)
+	}, nil
+}
+
+// unseen says why a proxy does not see a service, "" if it does.
+func unseen(pc *pushcontext.PushContext, v *pushcontext.ServiceView, r pushcontext.Reader) string {
+	key := v.Shape.Key
+	switch {
+	case key.Cluster != "" && key.Cluster != r.Cluster:
+		return fmt.Sprintf("%s: only proxies of cluster %s see it, this one is in %s", model.ReasonClusterLocal, key.Cluster, r.Cluster)
+	case !v.Shape.Export.Includes(r.Namespace):
+		return fmt.Sprintf("%s: it is exported to %s, not to %s", model.ReasonHidden, strings.Join(exportTo(v.Shape.Export), ","), r.Namespace)
+	}
+	if used := pc.Host(key.Host).Resolve(r.Cluster, r.Namespace); used != v {
+		return fmt.Sprintf("%s: for this proxy the host means the service of namespace %s", model.ReasonConflictLost, used.Shape.Key.Namespace)
+	}
+	return ""
+}
+
+func endpoint(port string, e *model.Endpoint) Endpoint {
+	return Endpoint{
+		Address: e.Addr.String(), Cluster: string(e.Addr.Cluster), Port: port, Health: e.Health.String(),
+		Locality: e.Locality.String(), Network: e.Network, Weight: max(e.Weight, 1), TLSMode: e.TLSMode,
+		Workload: workload(e.Workload), ServiceAccount: e.ServiceAccount, Source: sourceOf(e),
+	}
+}
+
+// verdict is an endpoint as the proxy is sent it, or the reason why it is not. What leaves out the
+// whole service leaves out each endpoint.
+func verdict(port string, d gen.Verdict, unseen string) Endpoint {
+	out := endpoint(port, d.Endpoint)
+	out.Reason, out.Detail = string(d.Reason), d.Detail
+	if unseen != "" && d.Sent {
+		out.Reason, _, _ = strings.Cut(unseen, ":")
+	}
+	if out.Reason == "" {
+		out.Priority, out.Weight, out.Health, out.Via = &d.Priority, d.Weight, d.Health.String(), addresses(d.Gateways)
+	}
+	return out
+}
+
+func addresses(list []netip.AddrPort) string {
+	out := make([]string, 0, len(list))
+	for _, a := range list {
+		out = append(out, a.String())
+	}
+	return strings.Join(out, ",")
+}
+
+func workload(k model.ObjectKey) string {
+	if k.Name == "" {
+		return ""
+	}
+	return k.String()
+}
+
+func sourceOf(e *model.Endpoint) Source {
+	if e.Source == nil {
+		return Source{}
+	}
+	return source(*e.Source)
+}
+
+func source(s model.Source) Source {
+	return Source{Shard: s.Shard.String(), Object: s.Object.String(), Revision: s.Revision, Time: s.Time}
+}

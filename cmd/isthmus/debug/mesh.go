@@ -1,0 +1,85 @@
+package debug
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+func (h *handler) mesh(*http.Request) (any, error) {
+	pc, err := h.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	return protoJSON(pc.Mesh.Config)
+}
+
+func protoJSON(m proto.Message) (json.RawMessage, error) {
+	return protojson.MarshalOptions{Multiline: true, Indent: "  "}.Marshal(m)
+}
+
+func (h *handler) networks(*http.Request) (any, error) {
+	pc, err := h.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	out := []Gateway{}
+	for _, g := range pc.Mesh.Gateways {
+		v := Gateway{Network: g.Network, Cluster: string(g.Cluster), Host: g.Host, Usable: g.Addr.IsValid()}
+		if v.Usable {
+			v.Address = g.Addr.String()
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+func (h *handler) configs(r *http.Request) (any, error) {
+	pc, err := h.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	kind := r.URL.Query().Get("kind")
+	out := []Config{}
+	for _, c := range pc.Configs {
+		if kind != "" && c.Kind != kind {
+			continue
+		}
+		v := Config{Kind: c.Kind, Namespace: c.Namespace, Name: c.Name, Served: !c.NotServed, Source: source(c.Source), Spec: c.Spec}
+		if m, ok := c.Spec.(proto.Message); ok {
+			if v.Spec, err = protoJSON(m); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+func (h *handler) pushStatus(*http.Request) (any, error) {
+	pc, err := h.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	out := PushStatus{Version: pc.Version, Time: pc.Time, Configs: len(pc.Configs)}
+	for v := range pc.Services() {
+		out.Services++
+		out.LeftOut += len(v.LeftOut)
+		out.Conflicts += len(v.Shape.Conflicts)
+		for range all(v) {
+			out.Endpoints++
+		}
+	}
+	if d, ok := h.Between(pc.Version-1, pc.Version); ok {
+		out.Last = delta(d)
+	}
+	return out, nil
+}
+
+func delta(d *pushcontext.Delta) *Delta {
+	return &Delta{Reasons: d.Reasons, Endpoints: d.Endpoints, Shape: d.Shape, Mesh: d.Mesh}
+}

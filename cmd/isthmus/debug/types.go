@@ -1,0 +1,187 @@
+// Package debug shows what the hub knows, over HTTP: what each registry contributed, what it was
+// merged into, and what every proxy was sent. The types in this file are the JSON that the
+// endpoints answer with; the command line reads them back.
+//
+// Handlers read the published snapshot or ask an owner by a call; they never look into live state.
+// Names and shapes follow istiod's debug endpoints where those have one, with fields added.
+package debug
+
+import "time"
+
+// Cluster is one registry: an element of /debug/clusterz, which istiod's tools read as
+// {id, secretName, syncStatus}.
+type Cluster struct {
+	ID          string         `json:"id"`
+	SecretName  string         `json:"secretName"` // always "" for registries that need no credentials
+	SyncStatus  string         `json:"syncStatus"` // "syncing", "synced" or "timeout"
+	Provider    string         `json:"provider"`
+	State       string         `json:"state"` // of the contact with the source: see model.State
+	Since       time.Time      `json:"since,omitzero"`
+	SyncedAt    time.Time      `json:"syncedAt,omitzero"`
+	LastEvent   time.Time      `json:"lastEvent,omitzero"`
+	Error       string         `json:"error,omitempty"`
+	Replacement string         `json:"replacement,omitempty"` // why a pending replacement has not taken over
+	Rows        map[string]int `json:"rows"`                  // by kind: service, endpoints, workload, config
+	NotServed   map[string]int `json:"notServed,omitempty"`   // accepted objects that nothing uses yet, by kind
+	Problems    []Problem      `json:"problems,omitempty"`
+}
+
+// Problem is one item of a source that keeps its last good content.
+type Problem struct {
+	Item   string    `json:"item"`
+	Line   int       `json:"line,omitempty"` // 1-based; 0 if unknown
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since,omitzero"`
+}
+
+// Source says where a fact came from.
+type Source struct {
+	Shard    string    `json:"shard"`  // "provider/cluster"
+	Object   string    `json:"object"` // "Kind/namespace/name"
+	Revision string    `json:"revision,omitempty"`
+	Time     time.Time `json:"time,omitzero"`
+}
+
+// Port is a service port.
+type Port struct {
+	Name     string `json:"name,omitempty"`
+	Port     uint16 `json:"port"`
+	Protocol string `json:"protocol"`
+}
+
+// Count is a number of endpoints of one cluster.
+type Count struct {
+	Healthy int `json:"healthy"`
+	Total   int `json:"total"`
+}
+
+// Service is a merged service: an element of /debug/registryz.
+type Service struct {
+	Hostname        string              `json:"hostname"`
+	Namespace       string              `json:"namespace"`
+	ClusterLocal    string              `json:"clusterLocal,omitempty"` // the only cluster that knows it
+	Ports           []Port              `json:"ports"`
+	Addresses       map[string][]string `json:"addresses,omitempty"` // by cluster
+	Resolution      string              `json:"resolution"`
+	External        bool                `json:"external,omitempty"`
+	AliasOf         string              `json:"aliasOf,omitempty"`
+	ExportTo        []string            `json:"exportTo"` // "*" or namespaces
+	ServiceAccounts []string            `json:"serviceAccounts,omitempty"`
+	Created         time.Time           `json:"created,omitzero"`
+	Version         uint64              `json:"version"`             // at which it last changed
+	Endpoints       map[string]Count    `json:"endpoints,omitempty"` // by cluster
+	LeftOut         int                 `json:"leftOut,omitempty"`
+	Conflicts       int                 `json:"conflicts,omitempty"`
+	Sources         []string            `json:"sources"` // shards that define it
+}
+
+// Contribution is one shard's definition of a service.
+type Contribution struct {
+	Source Source `json:"source"`
+	Won    bool   `json:"won"` // its ports, resolution and policy are in force
+}
+
+// Conflict is a disagreement between two definitions.
+type Conflict struct {
+	Field  string `json:"field"`
+	Winner Source `json:"winner"`
+	Loser  Source `json:"loser"`
+	Detail string `json:"detail"`
+}
+
+// Endpoint is one candidate of a service, used or not.
+type Endpoint struct {
+	Address        string  `json:"address"`
+	Cluster        string  `json:"cluster"`
+	Port           string  `json:"port,omitempty"` // service port name
+	Health         string  `json:"health,omitempty"`
+	Locality       string  `json:"locality,omitempty"`
+	Network        string  `json:"network,omitempty"`
+	Weight         uint32  `json:"weight,omitempty"`
+	Priority       *uint32 `json:"priority,omitempty"` // for the proxy asked about
+	Via            string  `json:"via,omitempty"`      // gateway address that stands in for it
+	TLSMode        string  `json:"tlsMode,omitempty"`
+	Workload       string  `json:"workload,omitempty"`
+	ServiceAccount string  `json:"serviceAccount,omitempty"`
+	Source         Source  `json:"source"`
+	Reason         string  `json:"reason,omitempty"` // why it is left out; "" = it is used
+	Detail         string  `json:"detail,omitempty"`
+}
+
+// Explanation is what /debug/servicez answers for one service.
+type Explanation struct {
+	Service       Service        `json:"service"`
+	Proxy         string         `json:"proxy,omitempty"`  // node id of the proxy asked about
+	Reason        string         `json:"reason,omitempty"` // why the proxy does not see the service at all
+	Contributions []Contribution `json:"contributions"`
+	Conflicts     []Conflict     `json:"conflicts,omitempty"`
+	Endpoints     []Endpoint     `json:"endpoints"`
+}
+
+// Shards is one namespace of one host in /debug/endpointz.
+type Shards struct {
+	Shards          map[string][]ShardEndpoint `json:"Shards"`
+	ServiceAccounts []string                   `json:"ServiceAccounts"`
+}
+
+// ShardEndpoint is an endpoint in /debug/endpointz.
+type ShardEndpoint struct {
+	Address         string            `json:"Address"`
+	EndpointPort    uint16            `json:"EndpointPort"`
+	ServicePortName string            `json:"ServicePortName"`
+	Labels          map[string]string `json:"Labels,omitempty"`
+	ServiceAccount  string            `json:"ServiceAccount,omitempty"`
+	Network         string            `json:"Network,omitempty"`
+	Locality        ShardLocality     `json:"Locality"`
+	LbWeight        uint32            `json:"LbWeight,omitempty"`
+	TLSMode         string            `json:"TLSMode,omitempty"`
+	WorkloadName    string            `json:"WorkloadName,omitempty"`
+	Namespace       string            `json:"Namespace,omitempty"`
+	HealthStatus    string            `json:"HealthStatus"`
+	NodeName        string            `json:"NodeName,omitempty"`
+}
+
+// ShardLocality is an endpoint's place in /debug/endpointz.
+type ShardLocality struct {
+	Label     string `json:"Label,omitempty"`
+	ClusterID string `json:"ClusterID"`
+}
+
+// Config is a configuration object in /debug/configz.
+type Config struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Served    bool   `json:"served"`
+	Source    Source `json:"source"`
+	Spec      any    `json:"spec,omitempty"`
+}
+
+// Gateway is an east-west gateway in /debug/networkz.
+type Gateway struct {
+	Network string `json:"network"`
+	Cluster string `json:"cluster,omitempty"`
+	Address string `json:"address,omitempty"` // "ip:port"
+	Host    string `json:"host,omitempty"`
+	Usable  bool   `json:"usable"` // false while Host has no address
+}
+
+// PushStatus describes the newest snapshot in /debug/push_status.
+type PushStatus struct {
+	Version   uint64    `json:"version"`
+	Time      time.Time `json:"time,omitzero"`
+	Services  int       `json:"services"`
+	Endpoints int       `json:"endpoints"`
+	LeftOut   int       `json:"leftOut"`
+	Conflicts int       `json:"conflicts"`
+	Configs   int       `json:"configs"`
+	Last      *Delta    `json:"last,omitempty"` // the change that made it, while it is remembered
+}
+
+// Delta names what a version changed.
+type Delta struct {
+	Reasons   []string `json:"reasons"`
+	Endpoints []string `json:"endpoints,omitempty"`
+	Shape     []string `json:"shape,omitempty"`
+	Mesh      bool     `json:"mesh,omitempty"`
+}
