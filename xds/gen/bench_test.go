@@ -1,0 +1,109 @@
+package gen_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
+)
+
+func manyServices(n int, port model.Port) []svc {
+	out := make([]svc, n)
+	for i := range out {
+		out[i] = svc{host: fmt.Sprintf("svc-%d.ns-%d.svc.cluster.local", i, i%100), ports: []model.Port{port},
+			vips: map[model.ClusterID][]string{"c1": {fmt.Sprintf("10.%d.%d.1", i/250, i%250)}, "c2": {fmt.Sprintf("10.%d.%d.1", (i+7)/250, (i+7)%250)}}}
+	}
+	return out
+}
+
+// BenchmarkRouteTable10k rebuilds a table of 10 000 hosts after one service has changed: the others
+// keep their shapes, and with them their encoded virtual hosts.
+func BenchmarkRouteTable10k(b *testing.B) {
+	m := newMesh()
+	services := manyServices(10_000, httpPort(80))
+	v := portView(80, m, services...)
+	g, c := gen.Routes{}, sidecar("c1", "ns-1")
+	c = c.Keep(g.Traits(v))
+	table, err := g.Build(v, c, "80")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(len(table)), "table-bytes")
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		changed := &pushcontext.PortView{Number: 80, Mesh: m, Services: append([]*pushcontext.ShapeView(nil), v.Services...)}
+		at := i % len(services)
+		changed.Services[at] = changed.Services[at:][0]
+		s := services[at]
+		changed.Services[at] = s.shape(m)
+		if got := len(g.Names(changed, c)); got != 1 {
+			b.Fatal(got)
+		}
+		if _, err := g.Build(changed, c, "80"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkRouteTable10kCold is the first table for a class.
+func BenchmarkRouteTable10kCold(b *testing.B) {
+	m := newMesh()
+	services := manyServices(10_000, httpPort(80))
+	g, c := gen.Routes{}, sidecar("c1", "ns-1")
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		v := portView(80, m, services...)
+		b.StartTimer()
+		if _, err := g.Build(v, c.Keep(g.Traits(v)), "80"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkListeners10k makes the listeners of 10 000 TCP services of one port.
+func BenchmarkListeners10k(b *testing.B) {
+	m := newMesh()
+	services := manyServices(10_000, tcpPort(80))
+	g := gen.Listeners{}
+	b.ReportAllocs()
+	for b.Loop() {
+		v := portView(80, m, services...)
+		c := sidecar("c1", "ns-1").Keep(g.Traits(v))
+		for _, n := range g.Names(v, c) {
+			if _, err := g.Build(v, c, n); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
+
+// BenchmarkAssignment100 makes one assignment of 100 endpoints.
+func BenchmarkAssignment100(b *testing.B) {
+	s := svc{host: "a.ns.svc.cluster.local", ports: []model.Port{httpPort(80)}}
+	for i := range 100 {
+		s.endpoints = append(s.endpoints, ep("c1", "http", fmt.Sprintf("10.0.%d.%d:80", i/10, i), at(fmt.Sprintf("r/z%d", i%3))))
+	}
+	v := s.view(newMesh())
+	g, c := gen.Endpoints{}, gen.Class{}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := g.Build(v, c, "outbound|80||a.ns.svc.cluster.local"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkCluster makes the cluster of one service port.
+func BenchmarkCluster(b *testing.B) {
+	s := manyServices(1, httpPort(80))[0].shape(newMesh())
+	g := gen.Clusters{}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := g.Build(s, gen.Class{}, "outbound|80||"+s.Key.Host); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
