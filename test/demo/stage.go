@@ -89,7 +89,7 @@ func (s *stage) copyExample(_ context.Context, o options, out io.Writer) (err er
 // 127.0.0.0/16, move to the block, so that two demos can run side by side.
 func copyClusters(to, from string, block netip.Prefix) error {
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", from, err)
 	}
 	ip := block.Addr().As4()
 	prefix := fmt.Sprintf("%d.%d.", ip[0], ip[1])

@@ -58,7 +58,7 @@ var protocols = []struct {
 	{"http by short name", http1, "web", 8000, "web", h1, false},
 	{"http by name and namespace", http1, "web." + namespace, 8000, "web", h1, true},
 	{"http by name and port", http1, host("web") + ":8000", 8000, "web", h1, true},
-	{"http by address", http1, "10.96.0.1", 8000, "web", h1, true},
+	{"http by address", http1, "10.96.0.1", 8000, "web", h1, false},
 	{"http2 to http2", http2, host("api"), 8001, "api", h2, true},
 	{"http1 to http2", http1, host("api"), 8001, "api", h2, true},
 	{"grpc", grpc, host("greeter"), 8002, "greeter", h2, true},

@@ -17,7 +17,7 @@ import (
 func (p *proxy) changes(ctx context.Context, sotw bool) (map[string]uint64, error) {
 	filter := `^cluster_manager\.cluster_(added|modified|removed)$|^listener_manager\.listener_(added|modified|removed|in_place_updated)$|rds\..*\.config_reload$`
 	if !sotw {
-		filter += `|^cluster\.outbound.*\.update_(success|attempt)$`
+		filter += `|^cluster\.outbound.*\.update_success$`
 	}
 	return p.Stats(ctx, filter)
 }
