@@ -324,8 +324,15 @@ func validName(s string) error {
 	return validDNS(s)
 }
 
+var wantsText = regexp.MustCompile(`cannot unmarshal (bool|number) into .* of type string`)
+
+// jsonError is the decoder's message, with the way out of a common trap: an unquoted yes, no, 1.2.
 func jsonError(err error) string {
-	return strings.TrimPrefix(err.Error(), "json: ")
+	msg := strings.TrimPrefix(err.Error(), "json: ")
+	if wantsText.MatchString(msg) {
+		msg += ": write the value in quotes"
+	}
+	return msg
 }
 
 var quoted = regexp.MustCompile(`"([^"]+)"`)

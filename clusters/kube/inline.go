@@ -83,7 +83,10 @@ func (e *entry) addr(we *networking.WorkloadEntry, a address, port uint16) model
 // endpointPort: the endpoint's own port map, then the target port, then the port; sockets have none.
 func (e *entry) endpointPort(we *networking.WorkloadEntry, p model.Port) (uint16, bool) {
 	if n, ok := we.Ports[p.Name]; ok {
-		return portNumber(int64(n))
+		if n, ok := portNumber(int64(n)); ok {
+			return n, true
+		}
+		return 0, false
 	}
 	return target(p), true
 }

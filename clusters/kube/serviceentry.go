@@ -20,6 +20,7 @@ func (c *Converter) serviceEntry(o Object, se *ServiceEntry, look Lookup) (res R
 	e := &entry{Converter: c, o: o, se: se, spec: se.Spec, look: look, res: &res}
 	e.resolution = e.resolve()
 	e.ports = e.entryPorts()
+	e.prefixes = e.specAddresses()
 	e.endpoints, e.leftOut = e.inline()
 	hosts := map[string]bool{}
 	for _, h := range e.spec.Hosts {
@@ -47,6 +48,7 @@ type entry struct {
 	res        *Result
 	resolution model.Resolution
 	ports      []model.Port
+	prefixes   []netip.Prefix
 	endpoints  []model.Endpoint // inline, the same for every host; Source is set per host
 	leftOut    []model.LeftOut
 }
@@ -143,8 +145,7 @@ func trimmed(in []string) []string {
 	return out
 }
 
-// addresses are those of the spec, else those that were allocated to the host.
-func (e *entry) addresses(host string) []netip.Prefix {
+func (e *entry) specAddresses() []netip.Prefix {
 	var out []netip.Prefix
 	for _, a := range e.spec.Addresses {
 		p, err := parsePrefix(a)
@@ -154,9 +155,15 @@ func (e *entry) addresses(host string) []netip.Prefix {
 		}
 		out = append(out, p)
 	}
+	return out
+}
+
+// addresses are those of the spec, else those that were allocated to the host.
+func (e *entry) addresses(host string) []netip.Prefix {
 	if len(e.spec.Addresses) > 0 || e.se.Status == nil || e.resolution == model.Passthrough {
-		return out
+		return e.prefixes
 	}
+	var out []netip.Prefix
 	for _, a := range e.se.Status.Addresses {
 		if a == nil || a.Host != "" && a.Host != host {
 			continue

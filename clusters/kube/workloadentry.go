@@ -44,6 +44,7 @@ const socketPrefix = "unix://"
 
 var (
 	errNoAddress  = errors.New("it has neither address nor network")
+	errAddress    = errors.New("not an IP address, DNS name or unix:// path (ports go in the ports field)")
 	errSocketPath = errors.New("a unix socket needs an absolute path (or @ and a name)")
 	errSocketPort = errors.New("a unix socket has no ports")
 )
@@ -73,8 +74,8 @@ func parseAddress(we *networking.WorkloadEntry) (address, error) {
 		}
 		return address{form: formIP, ip: ip}, nil
 	}
-	if err := validDNS(s); err != nil {
-		return address{}, err
+	if validDNS(s) != nil {
+		return address{}, errAddress
 	}
 	return address{form: formHost, host: s}, nil
 }

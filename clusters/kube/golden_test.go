@@ -1,0 +1,76 @@
+package kube_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters/kube"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+var shard = model.ShardKey{Provider: model.ProviderFile, Cluster: "c1"}
+
+func newStore() *kube.Store {
+	return kube.NewStore(kube.Converter{Shard: shard, TrustDomain: "td"})
+}
+
+// load fills a store with the objects of YAML; faults and warnings fail the test.
+func load(t testing.TB, yaml string) *kube.Store {
+	t.Helper()
+	s := newStore()
+	s.Apply(objects(t, yaml), nil)
+	return s
+}
+
+func objects(t testing.TB, yaml string) []kube.Object {
+	t.Helper()
+	c := kube.Decode([]byte(yaml), time.Time{})
+	if len(c.Faults)+len(c.Warnings) > 0 {
+		t.Fatalf("faults %v, warnings %v", c.Faults, c.Warnings)
+	}
+	var out []kube.Object
+	for _, it := range c.Items {
+		out = append(out, it.Object)
+	}
+	return out
+}
+
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no golden inputs", err)
+	}
+	for _, f := range files {
+		t.Run(filepath.Base(f), func(t *testing.T) {
+			t.Parallel()
+			in, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := dump(load(t, string(in)))
+			golden := strings.TrimSuffix(f, ".yaml") + ".golden"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(fmt.Errorf("%w (run with -update)", err))
+			}
+			if d := cmp.Diff(string(want), got); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
