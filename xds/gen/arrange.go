@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -26,6 +27,7 @@ type portSummary struct {
 	addressed bool                                // some service has addresses of one member
 	direct    bool                                // some service is reached by its endpoints' own addresses
 	short     bool                                // some host has short names
+	plain     bool                                // every service is plain HTTP
 }
 
 func summaryOf(v *pushcontext.PortView) *portSummary {
@@ -33,14 +35,16 @@ func summaryOf(v *pushcontext.PortView) *portSummary {
 }
 
 func summarise(v *pushcontext.PortView) *portSummary {
-	out := &portSummary{}
+	out := &portSummary{plain: true}
 	first := make(map[string]*pushcontext.ShapeView, len(v.Services))
 	for _, s := range v.Services {
 		out.private = out.private || !s.Export.Public
 		out.local = out.local || s.Key.Cluster != ""
 		out.addressed = out.addressed || len(s.Addresses) > 0 && !s.MeshAddresses
 		out.direct = out.direct || len(s.Inline) > 0 && s.Resolution == model.Passthrough
-		out.short = out.short || shortNames(s.Key.Host, v.Mesh.DomainSuffix) != (kubeName{})
+		out.short = out.short || hostsOf(s).name != (kubeName{})
+		p, ok := servedPort(s, v.Number)
+		out.plain = out.plain && (!ok || p.Protocol.IsHTTP())
 		if first[s.Key.Host] == nil {
 			first[s.Key.Host] = s
 			continue
@@ -86,17 +90,31 @@ type arrangement struct {
 // arrange picks the visible services of a port, one for each host, and gives each address to one.
 func arrange(v *pushcontext.PortView, c Class) *arrangement {
 	a := &arrangement{services: make([]placed, 0, len(v.Services)), claims: make(map[netip.Addr]int, len(v.Services))}
-	winners := winnersOf(summaryOf(v).shared, c)
-	for _, s := range v.Services {
-		if w, contested := winners[s.Key.Host]; contested && w != s || !served(s) || !s.Visible(c.Cluster, c.Namespace) {
-			continue
-		}
-		if p, ok := servedPort(s, v.Number); ok {
-			a.services = append(a.services, placed{shape: s, port: p})
-		}
+	for s, p := range visible(v, c) {
+		a.services = append(a.services, placed{shape: s, port: p})
 	}
 	a.claim(c)
 	return a
+}
+
+// visible yields the services that a class of proxies sees on a port, oldest first, one for each host.
+func visible(v *pushcontext.PortView, c Class) iter.Seq2[*pushcontext.ShapeView, model.Port] {
+	return func(yield func(*pushcontext.ShapeView, model.Port) bool) {
+		winners := winnersOf(summaryOf(v).shared, c)
+		for _, s := range v.Services {
+			if !served(s) || !s.Visible(c.Cluster, c.Namespace) {
+				continue
+			}
+			if len(winners) > 0 {
+				if w, shared := winners[s.Key.Host]; shared && w != s {
+					continue
+				}
+			}
+			if p, ok := servedPort(s, v.Number); ok && !yield(s, p) {
+				return
+			}
+		}
+	}
 }
 
 func winnersOf(shared map[string][]*pushcontext.ShapeView, c Class) map[string]*pushcontext.ShapeView {

@@ -140,16 +140,15 @@ func locality(l model.Locality) *corev3.Locality {
 }
 
 func (h host) encode() *endpointv3.LbEndpoint {
-	addr, meta := address(model.Addr{AddrPort: h.gateway.Addr}), gatewayMetadata(h.gateway)
+	out := &endpointv3.LbEndpoint{HealthStatus: envoyHealth(h.health), LoadBalancingWeight: u32(clip(h.weight))}
+	addr := model.Addr{AddrPort: h.gateway.Addr}
 	if h.endpoint != nil {
-		addr, meta = address(h.endpoint.Addr), endpointMetadata(h.endpoint)
+		addr, out.Metadata = h.endpoint.Addr, endpointMetadata(h.endpoint)
+	} else {
+		out.Metadata = gatewayMetadata(h.gateway)
 	}
-	return &endpointv3.LbEndpoint{
-		HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: addr}},
-		HealthStatus:        envoyHealth(h.health),
-		Metadata:            meta,
-		LoadBalancingWeight: u32(clip(h.weight)),
-	}
+	out.HostIdentifier = &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address(addr)}}
+	return out
 }
 
 func envoyHealth(h model.Health) corev3.HealthStatus {

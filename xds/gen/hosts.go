@@ -46,13 +46,17 @@ type hostKey struct {
 
 // hostCache keeps the encoded virtual hosts of one service.
 type hostCache struct {
+	name kubeName // read-only
+
 	mu    sync.Mutex
 	bytes map[hostKey][]byte // guarded by mu
 }
 
 func hostsOf(s *pushcontext.ShapeView) *hostCache {
 	return s.Derived().Do(pushcontext.MemoKey{Generator: memoHosts},
-		func() any { return &hostCache{bytes: map[hostKey][]byte{}} }).(*hostCache)
+		func() any {
+			return &hostCache{name: shortNames(s.Key.Host, s.Mesh.DomainSuffix), bytes: map[hostKey][]byte{}}
+		}).(*hostCache)
 }
 
 func (h *hostCache) get(k hostKey) []byte {
@@ -75,13 +79,21 @@ type table struct {
 	// taken are the hosts without short names, in lower case, and which service has each. Envoy
 	// refuses a table in which two virtual hosts share a domain, so a domain that is another service's
 	// own host is left to that one.
-	taken map[string]int
+	taken  map[string]int
+	caches []*hostCache // of each service
+
+	short     bool   // the proxy's DNS domain ends like the mesh's, so short names hold
+	namespace string // in which the proxy's workload resolves names, "" if it is in none
 }
 
 // encodedHosts gives the virtual hosts of a port's services, each encoded with its field tag, and
 // their total size.
 func encodedHosts(v *pushcontext.PortView, c Class) (hosts [][]byte, size int, err error) {
 	t := &table{class: c, view: v, placed: arrange(v, c)}
+	t.caches = make([]*hostCache, len(t.placed.services))
+	if t.short = strings.HasSuffix(c.DNSDomain, v.Mesh.DomainSuffix); t.short {
+		t.namespace = strings.TrimSuffix(c.DNSDomain, ".svc."+v.Mesh.DomainSuffix)
+	}
 	t.take()
 	hosts = make([][]byte, 0, len(t.placed.services))
 	for i := range t.placed.services {
@@ -105,14 +117,15 @@ func (t *table) routed(i int) bool {
 
 func (t *table) take() {
 	for i := range t.placed.services {
-		host := t.placed.services[i].shape.Key.Host
-		if shortNames(host, t.view.Mesh.DomainSuffix) != (kubeName{}) || !t.routed(i) {
+		s := &t.placed.services[i]
+		t.caches[i] = hostsOf(s.shape)
+		if t.caches[i].name != (kubeName{}) || !t.routed(i) {
 			continue
 		}
 		if t.taken == nil {
 			t.taken = map[string]int{}
 		}
-		host = canonical(host)
+		host := canonical(s.shape.Key.Host)
 		if _, twice := t.taken[host]; !twice {
 			t.taken[host] = i
 		}
@@ -126,7 +139,7 @@ func canonical(host string) string { return strings.TrimSuffix(strings.ToLower(h
 func (t *table) host(i int) ([]byte, error) {
 	s := &t.placed.services[i]
 	k, whole := t.key(i)
-	cache := hostsOf(s.shape)
+	cache := t.caches[i]
 	if whole {
 		if b := cache.get(k); b != nil {
 			return b, nil
@@ -155,7 +168,7 @@ func (t *table) host(i int) ([]byte, error) {
 // some of its addresses or domains.
 func (t *table) key(i int) (k hostKey, whole bool) {
 	s := &t.placed.services[i]
-	name := shortNames(s.shape.Key.Host, t.view.Mesh.DomainSuffix)
+	name := t.caches[i].name
 	k = hostKey{port: t.view.Number, vips: t.class.Type == Sidecar && len(s.addresses) > 0}
 	if k.vips {
 		k.member, k.v4, k.v6 = s.member, t.class.speaks(netip.IPv4Unspecified()), t.class.speaks(netip.IPv6Unspecified())
@@ -165,8 +178,8 @@ func (t *table) key(i int) (k hostKey, whole bool) {
 			}
 		}
 	}
-	if name != (kubeName{}) && strings.HasSuffix(t.class.DNSDomain, t.view.Mesh.DomainSuffix) {
-		k.short, k.own = true, t.class.DNSDomain == name.namespace+".svc."+t.view.Mesh.DomainSuffix
+	if name != (kubeName{}) && t.short {
+		k.short, k.own = true, t.namespace == name.namespace
 	}
 	return k, len(t.taken) == 0 || !t.collides(i, name)
 }
@@ -201,7 +214,7 @@ func (t *table) domains(i int, k hostKey) []string {
 		names = append(names, host+".")
 	}
 	if k.short {
-		n := shortNames(host, t.view.Mesh.DomainSuffix)
+		n := t.caches[i].name
 		if k.own {
 			names = append(names, n.name)
 		}

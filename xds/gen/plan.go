@@ -49,6 +49,13 @@ func planOf(v *pushcontext.PortView, c Class) *portPlan {
 
 func makePlan(v *pushcontext.PortView, c Class) *portPlan {
 	p := &portPlan{byAddr: map[netip.Addr]int{}, byHost: map[string]int{}}
+	if summaryOf(v).plain {
+		for range visible(v, c) {
+			p.http = true
+			break
+		}
+		return p
+	}
 	a := arrange(v, c)
 	for i := range a.services {
 		s := &a.services[i]
