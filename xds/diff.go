@@ -10,6 +10,7 @@ import (
 type change struct {
 	send  []*resource
 	ids   []uint32        // of send
+	sums  []uint64        // content hashes, of send
 	done  *roaring.Bitmap // names that are decided; each is in a response once
 	empty []uint32        // names to be answered with nothing
 	gone  []uint32        // names that the proxy has and should not
@@ -187,7 +188,7 @@ func (d *differ) offer(r *resource, id uint32) {
 	switch {
 	case r.failed() || d.w.suspect.Contains(id):
 		return
-	case d.w.rejected[id] != "" && d.w.rejected[id] == r.Version:
+	case d.w.refused(r, id):
 		return
 	case d.w.known[id] == r.Version:
 		d.w.sent.Add(id)
@@ -195,6 +196,7 @@ func (d *differ) offer(r *resource, id uint32) {
 	}
 	d.c.send = append(d.c.send, r)
 	d.c.ids = append(d.c.ids, id)
+	d.c.sums = append(d.c.sums, r.Sum)
 }
 
 // owed answers the names that must be answered whatever happened.

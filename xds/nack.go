@@ -142,28 +142,24 @@ func namesIn(message string) map[string]bool {
 	return out
 }
 
-// reject remembers the version of a name that the proxy refused.
+// reject remembers the content of a name that the proxy refused.
 func (st *stream) reject(w *watch, id uint32, p pending) {
-	name := st.t.name(id)
-	version := ""
-	if p.whole != nil {
+	sum, ok := uint64(0), false
+	if i := slices.Index(p.ids, id); i >= 0 {
+		sum, ok = p.sums[i], true
+	} else {
+		name := st.t.name(id)
 		if i := slices.IndexFunc(p.whole, func(r *resource) bool { return r.name == name }); i >= 0 {
-			version = p.whole[i].Version
-		}
-	} else if pc := st.s.hub.Current(); pc != nil {
-		// The refused content is not kept. Unless the view changed meanwhile it is what is there now.
-		d := differ{f: st.s.factory, t: st.t, pc: pc, a: st.aud, w: w}
-		if r, rev, _ := d.lookup(st.aud, name); r != nil && !r.failed() && rev <= p.version {
-			version = r.Version
+			sum, ok = p.whole[i].Sum, true
 		}
 	}
-	if version == "" {
+	if !ok {
 		return
 	}
 	if w.rejected == nil {
-		w.rejected = map[uint32]string{}
+		w.rejected = map[uint32]uint64{}
 	}
-	w.rejected[id] = version
+	w.rejected[id] = sum
 }
 
 // suspects queues groups of names of which some are at fault. Each is sent alone until it is clear
@@ -203,7 +199,7 @@ func (st *stream) probeReply(w *watch, pc *pushcontext.PushContext, group []uint
 			w.suspect.Remove(id)
 			continue
 		}
-		r.resources, r.ids = append(r.resources, x), append(r.ids, id)
+		r.resources, r.ids, r.sums = append(r.resources, x), append(r.ids, id), append(r.sums, x.Sum)
 	}
 	if st.protocol == wire.SotW && w.rule.whole && len(r.ids) > 0 {
 		held := w.suspect.Clone()

@@ -117,6 +117,7 @@ func (st *stream) push(w *watch, pc *pushcontext.PushContext) error {
 type reply struct {
 	resources []*resource
 	ids       []uint32 // of what is new in it
+	sums      []uint64 // content hashes, by ids
 	removed   []string
 	whole     []*resource
 	version   uint64
@@ -140,7 +141,7 @@ func (st *stream) prepare(w *watch, pc *pushcontext.PushContext) *reply {
 		}
 		return st.wholeReply(w, pc, c)
 	}
-	r := &reply{resources: c.send, ids: c.ids, version: pc.Version, fresh: fresh(w, c.ids)}
+	r := &reply{resources: c.send, ids: c.ids, sums: c.sums, version: pc.Version, fresh: fresh(w, c.ids)}
 	st.negatives(w, c.empty, r)
 	st.removals(w, c.gone, r)
 	if len(r.resources)+len(r.removed) == 0 && !owed {
@@ -172,8 +173,8 @@ func (st *stream) negatives(w *watch, ids []uint32, r *reply) {
 		name := st.t.name(id)
 		switch {
 		case w.rule.emptied:
-			r.resources = append(r.resources, st.s.emptyResource(name))
-			r.ids = append(r.ids, id)
+			x := st.s.emptyResource(name)
+			r.resources, r.ids, r.sums = append(r.resources, x), append(r.ids, id), append(r.sums, x.Sum)
 		case st.protocol == wire.Delta:
 			r.removed = append(r.removed, name)
 		}
@@ -209,7 +210,7 @@ func (s *Server) emptyResource(name string) *resource {
 // wholeReply makes a response that holds all that the proxy is to have. What can't be built, or was
 // refused, stays as the proxy last accepted it.
 func (st *stream) wholeReply(w *watch, pc *pushcontext.PushContext, c *change) *reply {
-	r := &reply{version: pc.Version, ids: c.ids, fresh: fresh(w, c.ids)}
+	r := &reply{version: pc.Version, ids: c.ids, sums: c.sums, fresh: fresh(w, c.ids)}
 	all, ids := st.full(w, pc, w.suspect)
 	w.gone.Clear()
 	w.sent = roaring.BitmapOf(ids...)
@@ -222,7 +223,7 @@ func (st *stream) wholeReply(w *watch, pc *pushcontext.PushContext, c *change) *
 func (st *stream) full(w *watch, pc *pushcontext.PushContext, held *roaring.Bitmap) (all []*resource, ids []uint32) {
 	good := w.goodByName()
 	each(st.s.factory, st.t, pc, st.aud, w, func(r *resource, id uint32) {
-		if r.failed() || held.Contains(id) || (w.rejected[id] != "" && w.rejected[id] == r.Version) {
+		if r.failed() || held.Contains(id) || w.refused(r, id) {
 			if r = good[r.name]; r == nil {
 				return
 			}
@@ -291,7 +292,7 @@ func (st *stream) send(w *watch, r *reply) error {
 		w.gone.Remove(id)
 		delete(w.rejected, id)
 	}
-	w.sentOut(pending{nonce: st.nonce, version: r.version, ids: r.ids, whole: r.whole, probe: r.probe})
+	w.sentOut(pending{nonce: st.nonce, version: r.version, ids: r.ids, sums: r.sums, whole: r.whole, probe: r.probe})
 	st.status.sent(w, head, r.version, st.s.now())
 	st.follow(w, r)
 	return nil
@@ -306,7 +307,7 @@ func (st *stream) follow(w *watch, r *reply) {
 		}
 		ids := roaring.BitmapOf(r.ids...)
 		ids.And(o.sub)
-		o.must.Or(ids)
+		o.owe(ids)
 		for it := ids.Iterator(); it.HasNext(); {
 			delete(o.known, it.Next())
 		}

@@ -215,7 +215,7 @@ func (st *stream) resources(pc *pushcontext.PushContext, typ int) (out []Resourc
 		x := ResourceStatus{Name: r.name, Sent: w.sent.Contains(id)}
 		if !r.failed() {
 			x.Version, x.Body = r.Version, r.Body()
-			x.Rejected = w.rejected[id] == r.Version
+			x.Rejected = w.refused(r, id)
 		}
 		out = append(out, x)
 	})

@@ -26,7 +26,7 @@ type watch struct {
 	last uint64      // version it has been brought to; 0 before the first response
 	good []*resource // SotW full-state types: what it last accepted, by number
 	// rejected versions, not sent again until the content changes.
-	rejected map[uint32]string
+	rejected map[uint32]uint64
 	// known versions of a reconnecting proxy, until the first response.
 	known map[uint32]string
 
@@ -50,6 +50,7 @@ type pending struct {
 	nonce   uint64
 	version uint64 // snapshot that it was made from
 	ids     []uint32
+	sums    []uint64    // content hashes, by ids
 	whole   []*resource // the full state, for types that send it
 	probe   bool
 }
@@ -90,7 +91,18 @@ func (w *watch) subscribe(t *names, r *wire.Request, first bool) {
 		}
 	}
 	w.sub.Or(asked)
-	w.must.Or(asked)
+	w.owe(asked)
+}
+
+// owe makes the next response answer names, even with content that was refused before: the proxy
+// waits.
+func (w *watch) owe(ids *roaring.Bitmap) {
+	w.must.Or(ids)
+	for id := range w.rejected {
+		if ids.Contains(id) {
+			delete(w.rejected, id)
+		}
+	}
 }
 
 func (w *watch) star() {
@@ -190,7 +202,7 @@ func (w *watch) replace(now *roaring.Bitmap) {
 		w.drop(removed)
 		w.keepOnly(now)
 	}
-	w.must.Or(added)
+	w.owe(added)
 	w.answer = w.answer || w.rule.whole
 }
 
@@ -215,12 +227,15 @@ func (w *watch) sentOut(p pending) {
 		w.pending = append(w.pending, p)
 		return
 	}
-	// The two oldest become one. The older version is kept: content newer than it counts as changed.
+	// The two oldest become one.
 	a, b := w.pending[0], w.pending[1]
-	merged := pending{nonce: b.nonce, version: a.version, whole: b.whole, probe: a.probe || b.probe}
-	ids := roaring.BitmapOf(a.ids...)
-	ids.AddMany(b.ids)
-	merged.ids = ids.ToArray()
+	merged := pending{nonce: b.nonce, version: b.version, ids: b.ids, sums: b.sums, whole: b.whole, probe: a.probe || b.probe}
+	later := roaring.BitmapOf(b.ids...)
+	for i, id := range a.ids {
+		if !later.Contains(id) {
+			merged.ids, merged.sums = append(merged.ids, id), append(merged.sums, a.sums[i])
+		}
+	}
 	w.pending = append(append(w.pending[:0], merged), w.pending[2:]...)
 	w.pending = append(w.pending, p)
 }
@@ -250,22 +265,29 @@ func (w *watch) move(from, to *names) {
 			ids[i] = one(ids[i])
 		}
 	}
-	versions := func(m map[uint32]string) map[uint32]string {
-		if m == nil {
-			return nil
-		}
-		out := make(map[uint32]string, len(m))
-		for id, v := range m {
-			out[one(id)] = v
-		}
-		return out
-	}
 	w.sub, w.sent, w.must, w.gone, w.suspect = set(w.sub), set(w.sent), set(w.must), set(w.gone), set(w.suspect)
-	w.rejected, w.known = versions(w.rejected), versions(w.known)
+	w.rejected, w.known = moved(w.rejected, one), moved(w.known, one)
 	for _, p := range w.pending {
 		list(p.ids)
 	}
 	for _, p := range w.probes {
 		list(p)
 	}
+}
+
+func moved[V any](m map[uint32]V, one func(uint32) uint32) map[uint32]V {
+	if m == nil {
+		return nil
+	}
+	out := make(map[uint32]V, len(m))
+	for id, v := range m {
+		out[one(id)] = v
+	}
+	return out
+}
+
+// refused reports whether the proxy refused the resource as it is.
+func (w *watch) refused(r *resource, id uint32) bool {
+	sum, ok := w.rejected[id]
+	return ok && sum == r.Sum
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -14,6 +15,8 @@ type Resource struct {
 	Name string
 	// Version is a hash of the content: equal on all replicas and over restarts.
 	Version string
+	// Sum is the hash as a number.
+	Sum uint64
 
 	body  []byte
 	delta mem.Buffer // field resources of a DeltaDiscoveryResponse
@@ -32,7 +35,7 @@ const (
 // NewResource wraps body, the encoding of a message of type typeURL.
 func NewResource(typeURL, name string, body []byte) *Resource {
 	sum := sha256.Sum256(body)
-	r := &Resource{Name: name, Version: base64.RawURLEncoding.EncodeToString(sum[:hashBytes])}
+	r := &Resource{Name: name, Sum: binary.BigEndian.Uint64(sum[:]), Version: base64.RawURLEncoding.EncodeToString(sum[:hashBytes])}
 
 	var inner []byte // Resource without its Any
 	inner = appendString(inner, resourceVersion, r.Version)

@@ -18,8 +18,12 @@ type Stream interface {
 	Close()
 }
 
-// Pipe is a stream in memory, without gRPC. Sending blocks until the other side takes the message,
-// so a client that does not receive stalls the server.
+// requestRoom is how many requests a Pipe holds: like a transport's window, enough that a client
+// never blocks on a server that is sending.
+const requestRoom = 4096
+
+// Pipe is a stream in memory, without gRPC. The server's sending blocks until the client takes the
+// message, so a client that does not receive stalls the server.
 type Pipe struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -31,7 +35,7 @@ type Pipe struct {
 
 // NewPipe makes a pipe and serves its far end.
 func NewPipe(ctx context.Context, p wire.Protocol, serve func(wire.Protocol, *PipeEnd) error) *Pipe {
-	x := &Pipe{up: make(chan []byte), down: make(chan *wire.Response), served: make(chan struct{})}
+	x := &Pipe{up: make(chan []byte, requestRoom), down: make(chan *wire.Response), served: make(chan struct{})}
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
 	go func() {
 		defer close(x.served)
