@@ -1,0 +1,233 @@
+package aggregate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// parallelFrom is the number of dirty hosts from which merging is worth several goroutines.
+const parallelFrom = 64
+
+// commit publishes everything applied so far; nothing if that makes no difference. See the package
+// documentation for the steps.
+func (c *Controller) commit(now time.Time) {
+	begin := time.Now()
+	in := pushcontext.Commit{Time: now, Reasons: slices.Sorted(maps.Keys(c.reasons))}
+	in.Mesh = c.refreshMesh()
+	dirty := slices.Collect(maps.Keys(c.state.dirty))
+	views := c.mergeAll(dirty)
+	merged := time.Now()
+	in.Services = c.changes(dirty, views)
+	in.Configs = c.refreshConfigs()
+	in.Shards = c.shardInfos()
+	if len(in.Services) > 0 || in.Mesh != nil || c.infoChanged(in) {
+		c.publish(in, len(dirty), begin, merged)
+	}
+	c.committed(now)
+}
+
+func (c *Controller) publish(in pushcontext.Commit, dirty int, begin, merged time.Time) {
+	pc, d := c.builder.Commit(in)
+	c.opts.Hub.Publish(pc, d)
+	c.infos, c.configs = in.Shards, in.Configs
+	end := time.Now()
+	c.metrics.commit(c, end.Sub(begin))
+	var age time.Duration
+	if !c.oldest.IsZero() {
+		age = end.Sub(c.oldest)
+		c.metrics.debounce.Observe(age.Seconds())
+	}
+	c.opts.Log.Info("commit", "version", pc.Version, "dirty", dirty, "endpoints", len(d.Endpoints), "shape", len(d.Shape),
+		"mesh", d.Mesh, "reasons", strings.Join(in.Reasons, ","), "merge", merged.Sub(begin), "took", end.Sub(begin), "age", age)
+}
+
+// committed starts the next round.
+func (c *Controller) committed(now time.Time) {
+	cost := time.Duration(c.cost.Swap(0)) / time.Duration(runtime.GOMAXPROCS(0))
+	c.debounce.commit(now, cost)
+	clear(c.state.dirty)
+	clear(c.reasons)
+	c.state.configs, c.force, c.oldest = false, false, time.Time{}
+}
+
+// refreshMesh derives the mesh-wide settings anew if their rows changed, and marks everything dirty
+// if they differ.
+func (c *Controller) refreshMesh() *pushcontext.MeshView {
+	if !c.state.mesh && c.mesh != nil {
+		return nil
+	}
+	c.state.mesh = false
+	var rows []meshRow
+	for _, sh := range c.state.shards {
+		for k, cfg := range sh.configs {
+			rows = appendMesh(rows, sh.key, k, cfg)
+		}
+	}
+	cfg, nets := effective(rows, c.opts.ConfigCluster)
+	next := newMesh(cfg, nets, c.opts.DomainSuffix, c.opts.ConfigCluster)
+	if next.same(c.mesh) {
+		return nil
+	}
+	c.mesh = next
+	for k := range c.state.hosts {
+		c.state.mark(k)
+	}
+	c.reasons["global"]++
+	return next.view
+}
+
+// mergeAll merges the dirty hosts; result i belongs to host i.
+func (c *Controller) mergeAll(dirty []hostKey) [][]*pushcontext.ServiceView {
+	out := make([][]*pushcontext.ServiceView, len(dirty))
+	workers := runtime.GOMAXPROCS(0)
+	if len(dirty) < parallelFrom || workers == 1 {
+		for i, k := range dirty {
+			out[i] = c.mergeHost(k)
+		}
+		return out
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(dirty); i = int(next.Add(1)) - 1 {
+				out[i] = c.mergeHost(dirty[i])
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+// mergeHost merges the services of one host. It only reads writer state. A service that can't be
+// merged keeps its last good view.
+func (c *Controller) mergeHost(k hostKey) []*pushcontext.ServiceView {
+	h := c.state.hosts[k]
+	if h == nil {
+		return nil
+	}
+	var out []*pushcontext.ServiceView
+	for _, in := range partition(k, h.services, h.endpoints, c.mesh) {
+		in.demoted, in.join, in.old = c.demoted, c.state.sel.join, h.view(in.key)
+		v, err := mergeContained(in)
+		if err != nil {
+			c.metrics.mergePanics.Inc()
+			c.opts.Log.Error("service not merged, its last good state stays", "service", in.key.String(), "err", err)
+		}
+		if v != nil {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func mergeContained(in *mergeInput) (v *pushcontext.ServiceView, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			v, err = in.old, fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return merge(in), nil
+}
+
+func (h *hostRows) view(k model.ServiceKey) *pushcontext.ServiceView {
+	for _, v := range h.views {
+		if v.Shape.Key == k {
+			return v
+		}
+	}
+	return nil
+}
+
+// changes compares merged views with the published ones, remembers them, and forgets hosts of which
+// nothing is left.
+func (c *Controller) changes(dirty []hostKey, views [][]*pushcontext.ServiceView) []pushcontext.Change {
+	var out []pushcontext.Change
+	for i, k := range dirty {
+		h := c.state.hosts[k]
+		if h == nil {
+			continue
+		}
+		for _, old := range h.views {
+			if !slices.ContainsFunc(views[i], func(v *pushcontext.ServiceView) bool { return v.Shape.Key == old.Shape.Key }) {
+				out = append(out, pushcontext.Change{Key: old.Shape.Key})
+			}
+		}
+		for _, v := range views[i] {
+			if old := h.view(v.Shape.Key); old != v {
+				out = append(out, pushcontext.Change{Key: v.Shape.Key, View: v})
+				c.metrics.conflicts.Add(float64(conflictCount(v) - conflictCount(old)))
+			}
+		}
+		c.views += len(views[i]) - len(h.views)
+		h.views = views[i]
+		if h.empty() {
+			delete(c.state.hosts, k)
+		}
+	}
+	return out
+}
+
+func conflictCount(v *pushcontext.ServiceView) int {
+	if v == nil {
+		return 0
+	}
+	return len(v.Shape.Conflicts)
+}
+
+// refreshConfigs lists configuration objects anew if any changed.
+func (c *Controller) refreshConfigs() []*model.Config {
+	if !c.state.configs {
+		return c.configs
+	}
+	var out []*model.Config
+	for _, sh := range c.state.sortedShards() {
+		keys := slices.SortedFunc(maps.Keys(sh.configs), func(a, b string) int {
+			x, y := sh.configs[a], sh.configs[b]
+			return cmp.Or(strings.Compare(x.Kind, y.Kind), strings.Compare(x.Namespace, y.Namespace),
+				strings.Compare(x.Name, y.Name), strings.Compare(a, b))
+		})
+		for _, k := range keys {
+			if cfg := sh.configs[k]; !meshWide(cfg) {
+				out = append(out, cfg)
+			}
+		}
+	}
+	return out
+}
+
+// infoChanged reports whether anything but services differs from the last snapshot.
+func (c *Controller) infoChanged(in pushcontext.Commit) bool {
+	return c.state.configs && !slices.Equal(c.configs, in.Configs) || !slices.EqualFunc(c.infos, in.Shards, sameInfo)
+}
+
+func sameInfo(a, b pushcontext.ShardInfo) bool {
+	a.LastEvent, a.SyncedAt = b.LastEvent, b.SyncedAt // known without a version of their own
+	return reflect.DeepEqual(a, b)
+}
+
+// markShard makes every service dirty that rows of the shard concern.
+func (s *state) markShard(k model.ShardKey) {
+	for rk, obj := range s.shard(k).rows {
+		switch o := obj.(type) {
+		case *model.Service:
+			s.mark(hostKey{o.Namespace, o.Host})
+		case *model.Endpoints:
+			s.mark(hostKey{o.Namespace, o.Host})
+		case *model.Workload:
+			s.markSelecting(rowID{k, rk.Key}, o)
+		}
+	}
+}

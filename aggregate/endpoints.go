@@ -1,0 +1,336 @@
+package aggregate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// candidate is an endpoint on its way into a view.
+type candidate struct {
+	ep       *model.Endpoint // as in the row; never handed out, see freeze
+	port     string          // name of the merged service's port
+	network  string
+	source   *model.Source
+	id       rowID
+	selected bool // by a selector, not stated by its registry
+}
+
+// gathered is the outcome of looking at every candidate of a service.
+type gathered struct {
+	kept    []candidate // by port, locality, address
+	leftOut []model.LeftOut
+}
+
+// gather collects the endpoints of all shards and of selected workloads, and leaves out those that
+// can't be served, with reasons.
+func gather(in *mergeInput, defs []ranked, shape *pushcontext.ShapeView) *gathered {
+	g := &gathered{}
+	names := newPortNames(defs, shape.Ports)
+	for _, r := range in.endpoints {
+		g.leftOut = append(g.leftOut, r.obj.LeftOut...)
+		for i := range r.obj.Endpoints {
+			e := &r.obj.Endpoints[i]
+			name, known := names.of(r.id.shard, e.PortName)
+			g.consider(in, shape, candidate{ep: e, id: r.id, source: sourceOf(e, r.obj), port: e.PortName}, name, known)
+		}
+	}
+	for _, d := range in.services {
+		for _, s := range in.join(d.id, d.obj) {
+			g.selected(in, shape, s, d.id.shard, names)
+		}
+	}
+	g.settle(shape)
+	return g
+}
+
+func sourceOf(e *model.Endpoint, r *model.Endpoints) *model.Source {
+	if e.Source != nil {
+		return e.Source
+	}
+	return &r.Source
+}
+
+func (g *gathered) consider(in *mergeInput, shape *pushcontext.ShapeView, c candidate, port string, known bool) {
+	switch {
+	case !known:
+		g.refuse(c, model.ReasonNoPort, "the service has no port of this name")
+		return
+	case c.ep.Addr.Host != "" && !shape.Resolution.IsDNS() && !(isSocket(c.ep.Addr) && shape.Resolution == model.ClientSideLB && !c.selected):
+		g.refuse(c, model.ReasonWrongKind, "resolution "+shape.Resolution.String()+" takes IP addresses only")
+		return
+	case in.key.Cluster != "" && c.ep.Addr.Cluster != in.key.Cluster:
+		g.refuse(c, model.ReasonClusterLocal, "the service is kept to "+string(in.key.Cluster))
+		return
+	}
+	c.port, c.network = port, c.ep.Network
+	if c.network == "" {
+		c.network = in.mesh.network(c.ep.Addr)
+	}
+	g.kept = append(g.kept, c)
+}
+
+func isSocket(a model.Addr) bool { return strings.HasPrefix(a.Host, "unix://") }
+
+func (g *gathered) refuse(c candidate, why model.Reason, detail string) {
+	g.leftOut = append(g.leftOut, model.LeftOut{Addr: c.ep.Addr, Port: c.port, Reason: why, Detail: detail, Source: *c.source})
+}
+
+// selected makes one endpoint per port of the service that selects the workload.
+func (g *gathered) selected(in *mergeInput, shape *pushcontext.ShapeView, s selected, by model.ShardKey, names portNames) {
+	for _, p := range s.by.Ports {
+		number, ok := workloadPort(s.obj, p)
+		e := workloadEndpoint(s, p.Name, number)
+		c := candidate{ep: e, id: s.id, source: &s.obj.Source, port: p.Name, selected: true}
+		if !ok {
+			g.refuse(c, model.ReasonNoPort, "the workload names no port "+p.TargetName)
+			continue
+		}
+		name, known := names.of(by, p.Name)
+		g.consider(in, shape, c, name, known)
+	}
+}
+
+// workloadPort finds the port of a workload that backs a service port: its own name for the target
+// port, its name for the service port, the numeric target port, then the service port.
+func workloadPort(w *model.Workload, p model.Port) (uint16, bool) {
+	if isSocket(w.Address) {
+		return 0, true
+	}
+	if n, ok := w.Ports[p.TargetName]; ok && p.TargetName != "" {
+		return n, true
+	}
+	if n, ok := w.Ports[p.Name]; ok && p.Name != "" {
+		return n, true
+	}
+	return cmp.Or(p.TargetPort, p.Number), p.TargetName == ""
+}
+
+func workloadEndpoint(s selected, port string, number uint16) *model.Endpoint {
+	w := s.obj
+	e := &model.Endpoint{
+		Addr:     model.Addr{Cluster: s.id.shard.Cluster, Host: w.Address.Host, AddrPort: netip.AddrPortFrom(w.Address.AddrPort.Addr(), number)},
+		PortName: port, Health: w.Health, Weight: w.Weight, Labels: w.Labels, Locality: w.Locality, Network: w.Network,
+		TLSMode: w.TLSMode, ServiceAccount: w.ServiceAccount, Node: w.Node, Source: &w.Source,
+		Workload: model.ObjectKey{Kind: string(w.Kind), Namespace: w.Namespace, Name: w.Name},
+	}
+	if w.Address.Cluster != "" {
+		e.Addr.Cluster = w.Address.Cluster
+	}
+	if e.Health == 0 {
+		e.Health = model.Healthy
+	}
+	if e.TLSMode == "" && w.Kind == model.KindWorkloadEntry && w.ServiceAccount != "" {
+		e.TLSMode = model.TLSIstio
+	}
+	return e
+}
+
+// settle removes duplicates: of one address and port, a registry's own statement beats a selected
+// workload, then the first shard, the newest statement and the first object win.
+func (g *gathered) settle(shape *pushcontext.ShapeView) {
+	slices.SortFunc(g.kept, compareCandidates)
+	kept := g.kept[:0]
+	for _, c := range g.kept {
+		if len(kept) > 0 && kept[len(kept)-1].same(c) {
+			if w := kept[len(kept)-1]; w.id != c.id {
+				g.refuse(c, model.ReasonDuplicate, "also known from "+w.source.Shard.String()+" "+w.source.Object.String())
+			}
+			continue
+		}
+		kept = append(kept, c)
+	}
+	g.kept = kept
+	if shape.Resolution == model.DNSRoundRobin {
+		g.single()
+	}
+	slices.SortFunc(g.kept, func(a, b candidate) int {
+		return cmp.Or(strings.Compare(a.port, b.port), a.ep.Locality.Compare(b.ep.Locality), compareCandidates(a, b))
+	})
+	slices.SortFunc(g.leftOut, compareLeftOut)
+}
+
+// single keeps one endpoint per port: a LOGICAL_DNS cluster resolves exactly one name.
+func (g *gathered) single() {
+	seen := map[string]bool{}
+	kept := g.kept[:0]
+	for _, c := range g.kept {
+		if seen[c.port] {
+			g.refuse(c, model.ReasonConflictLost, "round-robin DNS resolves one name per port")
+			continue
+		}
+		seen[c.port] = true
+		kept = append(kept, c)
+	}
+	g.kept = kept
+}
+
+func compareCandidates(a, b candidate) int {
+	if c := cmp.Or(a.ep.Addr.Compare(b.ep.Addr), strings.Compare(a.port, b.port)); c != 0 {
+		return c
+	}
+	if !a.ep.Addr.Dialable() { // several workloads behind one gateway are several endpoints
+		if c := a.id.compare(b.id); c != 0 {
+			return c
+		}
+	}
+	return cmp.Or(
+		-compareTrue(a.selected, b.selected), a.id.shard.Compare(b.id.shard),
+		b.source.Time.Compare(a.source.Time), strings.Compare(a.id.key, b.id.key),
+	)
+}
+
+func (c candidate) same(o candidate) bool {
+	return c.ep.Addr == o.ep.Addr && c.port == o.port && (c.ep.Addr.Dialable() || c.id == o.id)
+}
+
+func compareLeftOut(a, b model.LeftOut) int {
+	return cmp.Or(
+		a.Addr.Compare(b.Addr), strings.Compare(a.Port, b.Port), strings.Compare(string(a.Reason), string(b.Reason)),
+		a.Source.Shard.Compare(b.Source.Shard), strings.Compare(a.Source.Object.String(), b.Source.Object.String()),
+		strings.Compare(a.Detail, b.Detail),
+	)
+}
+
+// portNames translates the port names of each shard's own definition to those of the merged service.
+type portNames struct {
+	merged  []model.Port
+	byShard map[model.ShardKey]map[string]string // nil when all definitions agree
+}
+
+func newPortNames(defs []ranked, merged []model.Port) portNames {
+	n := portNames{merged: merged}
+	if len(defs) == 1 || slices.EqualFunc(defs[1:], defs[:len(defs)-1], func(a, b ranked) bool {
+		return slices.EqualFunc(a.obj.Ports, b.obj.Ports, func(p, q model.Port) bool { return p.Name == q.Name && p.Number == q.Number })
+	}) {
+		return n
+	}
+	n.byShard = map[model.ShardKey]map[string]string{}
+	for _, d := range defs {
+		own := n.byShard[d.id.shard]
+		if own == nil {
+			own = map[string]string{}
+			n.byShard[d.id.shard] = own
+		}
+		for _, p := range d.obj.Ports {
+			i := slices.IndexFunc(merged, func(q model.Port) bool { return q.Number == p.Number })
+			if _, taken := own[p.Name]; !taken {
+				own[p.Name] = merged[i].Name
+			}
+		}
+	}
+	return n
+}
+
+func (n portNames) of(shard model.ShardKey, name string) (string, bool) {
+	if own, ok := n.byShard[shard]; ok {
+		got, ok := own[name]
+		return got, ok
+	}
+	return name, slices.ContainsFunc(n.merged, func(p model.Port) bool { return p.Name == name })
+}
+
+// group makes the view's endpoints. An endpoint whose content is that of its predecessor keeps the
+// predecessor's pointer, so that its source tells the revision that brought the content.
+func (g *gathered) group(old *pushcontext.ServiceView) []pushcontext.PortEndpoints {
+	f := freezer{sources: map[sourceKey]*model.Source{}}
+	var out []pushcontext.PortEndpoints
+	for i := 0; i < len(g.kept); {
+		port := g.kept[i].port
+		pe := pushcontext.PortEndpoints{Port: port}
+		var before []pushcontext.LocalityEndpoints
+		if old != nil {
+			before = old.Port(port)
+		}
+		for i < len(g.kept) && g.kept[i].port == port {
+			j := i
+			for j < len(g.kept) && g.kept[j].port == port && g.kept[j].ep.Locality == g.kept[i].ep.Locality {
+				j++
+			}
+			pe.Localities = append(pe.Localities, f.locality(g.kept[i:j], before))
+			i = j
+		}
+		out = append(out, pe)
+	}
+	return out
+}
+
+// freezer copies endpoints out of rows, so that a view never keeps a whole row alive for the sake of
+// one endpoint.
+type freezer struct{ sources map[sourceKey]*model.Source }
+
+type sourceKey struct {
+	id     rowID
+	object model.ObjectKey
+}
+
+func (f *freezer) locality(cs []candidate, before []pushcontext.LocalityEndpoints) pushcontext.LocalityEndpoints {
+	l := pushcontext.LocalityEndpoints{Locality: cs[0].ep.Locality, Endpoints: make([]*model.Endpoint, 0, len(cs))}
+	var prev []*model.Endpoint
+	for i := range before {
+		if before[i].Locality == l.Locality {
+			prev = before[i].Endpoints
+		}
+	}
+	for _, c := range cs {
+		for len(prev) > 0 && prev[0].Addr.Compare(c.ep.Addr) < 0 {
+			prev = prev[1:]
+		}
+		l.Endpoints = append(l.Endpoints, f.endpoint(c, prev))
+	}
+	return l
+}
+
+func (f *freezer) endpoint(c candidate, prev []*model.Endpoint) *model.Endpoint {
+	for _, p := range prev { // more than one only for address-less endpoints
+		if p.Addr != c.ep.Addr {
+			break
+		}
+		if c.equal(p) {
+			return p
+		}
+	}
+	e := *c.ep
+	e.PortName, e.Network, e.Source = c.port, c.network, f.source(c)
+	return &e
+}
+
+func (f *freezer) source(c candidate) *model.Source {
+	key := sourceKey{c.id, c.source.Object}
+	if s := f.sources[key]; s != nil && *s == *c.source {
+		return s
+	}
+	s := *c.source
+	f.sources[key] = &s
+	return &s
+}
+
+// equal reports whether a published endpoint has the candidate's content; where it came from counts,
+// at which revision does not.
+func (c candidate) equal(p *model.Endpoint) bool {
+	e := c.ep
+	return p.PortName == c.port && p.Network == c.network && p.Health == e.Health && p.Weight == e.Weight && p.Locality == e.Locality &&
+		p.TLSMode == e.TLSMode && p.ServiceAccount == e.ServiceAccount && p.Workload == e.Workload && p.Node == e.Node &&
+		p.Hostname == e.Hostname && sameSource(p.Source, c.source) && p.Labels.Equal(e.Labels)
+}
+
+func sameSource(a, b *model.Source) bool { return a.Shard == b.Shard && a.Object == b.Object }
+
+// demotedShards are the demoted shards that endpoints came from.
+func (g *gathered) demotedShards(demoted map[model.ShardKey]bool) []model.ShardKey {
+	if len(demoted) == 0 {
+		return nil
+	}
+	var out []model.ShardKey
+	for _, c := range g.kept {
+		if demoted[c.id.shard] {
+			out = append(out, c.id.shard)
+		}
+	}
+	slices.SortFunc(out, model.ShardKey.Compare)
+	return slices.Compact(out)
+}

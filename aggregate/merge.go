@@ -1,0 +1,267 @@
+package aggregate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// mergeInput is everything one merged service depends on. Rows are sorted by id.
+type mergeInput struct {
+	key       model.ServiceKey
+	services  []row[*model.Service]
+	endpoints []row[*model.Endpoints]
+	join      func(rowID, *model.Service) []selected
+	mesh      *mesh
+	demoted   map[model.ShardKey]bool // shards that are stale for too long
+	old       *pushcontext.ServiceView
+}
+
+// merge derives a service from its rows. The result is in depends only on the input's content, and is
+// in.old itself if nothing differs; parts that do not differ keep their pointers.
+func merge(in *mergeInput) *pushcontext.ServiceView {
+	ranked := rank(in)
+	shape := newShape(in, ranked)
+	e := gather(in, ranked, shape)
+	view := &pushcontext.ServiceView{
+		Endpoints: e.group(in.old), LeftOut: e.leftOut, Demoted: e.demotedShards(in.demoted),
+	}
+	if inlined(shape) {
+		shape.Inline = view.Endpoints
+	}
+	view.Shape = shape
+	if in.old == nil {
+		return view
+	}
+	if sameShape(in.old.Shape, shape) {
+		view.Shape = in.old.Shape
+	}
+	if view.Shape == in.old.Shape && sameEndpoints(in.old, view) {
+		return in.old
+	}
+	return view
+}
+
+// ranked is a definition and its place in the order of precedence.
+type ranked = row[*model.Service]
+
+func native(s *model.Service) bool { return s.Source.Object.Kind != "ServiceEntry" }
+
+// rank sorts definitions by precedence: service objects before ServiceEntries (so that nobody can
+// take over a service by claiming its host), then the config cluster's, then older ones, then by shard
+// and object.
+func rank(in *mergeInput) []ranked {
+	config := in.mesh.view.ConfigCluster
+	out := slices.Clone(in.services)
+	slices.SortFunc(out, func(a, b ranked) int {
+		return cmp.Or(
+			compareTrue(native(a.obj), native(b.obj)),
+			compareTrue(a.id.shard.Cluster == config, b.id.shard.Cluster == config),
+			a.obj.Created.Compare(b.obj.Created),
+			a.id.compare(b.id),
+		)
+	})
+	return out
+}
+
+// compareTrue puts true first.
+func compareTrue(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+func newShape(in *mergeInput, defs []ranked) *pushcontext.ShapeView {
+	win := defs[0].obj
+	ports, conflicts := mergePorts(defs)
+	s := &pushcontext.ShapeView{
+		Key: in.key, Name: win.Name, Ports: ports, Resolution: win.Resolution, External: win.External, AliasOf: win.AliasOf,
+		Traffic: win.Traffic, NodeLocal: win.NodeLocal, PublishNotReady: win.PublishNotReady, Persistent: win.Persistent,
+		Created: win.Created, Native: native(win), MeshAddresses: !native(win), Mesh: in.mesh.view,
+		Addresses: mergeAddresses(in.services), ServiceAccounts: mergeAccounts(in.services),
+	}
+	s.Export = exportOf(win, in.mesh)
+	s.Conflicts = append(conflicts, policyConflicts(defs, in.mesh)...)
+	for _, d := range in.services {
+		s.Contributions = append(s.Contributions, pushcontext.Contribution{Source: d.obj.Source, Won: d.obj == win})
+	}
+	return s
+}
+
+func exportOf(s *model.Service, m *mesh) pushcontext.Export {
+	return pushcontext.NewExport(s.ExportTo, m.view.Config.DefaultServiceExportTo, s.Namespace)
+}
+
+// mergePorts is the union by number; of several definitions of a number the first by precedence is
+// kept. Names stay unique, since endpoints are matched by them.
+func mergePorts(defs []ranked) ([]model.Port, []pushcontext.Conflict) {
+	var ports []model.Port
+	var conflicts []pushcontext.Conflict
+	for i, d := range defs {
+		var notes []string
+		for _, p := range d.obj.Ports {
+			kept := slices.IndexFunc(ports, func(q model.Port) bool { return q.Number == p.Number })
+			switch {
+			case kept < 0:
+				if slices.ContainsFunc(ports, func(q model.Port) bool { return q.Name == p.Name }) {
+					p.Name = strings.TrimPrefix(p.Name+"-"+strconv.Itoa(int(p.Number)), "-")
+				}
+				ports = append(ports, p)
+				if i > 0 {
+					notes = append(notes, portText(p)+" added")
+				}
+			case ports[kept].Name != p.Name || ports[kept].Protocol != p.Protocol:
+				notes = append(notes, portText(ports[kept])+" kept, "+portText(p)+" dropped")
+			}
+		}
+		if i > 0 && len(notes) > 0 {
+			conflicts = append(conflicts, conflict("ports", defs[0].obj, d.obj, strings.Join(notes, "; ")))
+		}
+	}
+	slices.SortStableFunc(ports, func(a, b model.Port) int { return cmp.Compare(a.Number, b.Number) })
+	return ports, conflicts
+}
+
+func portText(p model.Port) string {
+	return strconv.Itoa(int(p.Number)) + "/" + p.Protocol.String() + " " + strconv.Quote(p.Name)
+}
+
+func conflict(field string, win, lose *model.Service, detail string) pushcontext.Conflict {
+	return pushcontext.Conflict{Field: field, Winner: win.Source, Loser: lose.Source, Detail: detail}
+}
+
+// policyConflicts records where definitions disagree in what only the winner decides.
+func policyConflicts(defs []ranked, m *mesh) []pushcontext.Conflict {
+	var out []pushcontext.Conflict
+	win := defs[0].obj
+	export := exportOf(win, m)
+	for _, d := range defs[1:] {
+		o := d.obj
+		if o.Resolution != win.Resolution {
+			out = append(out, conflict("resolution", win, o, win.Resolution.String()+" kept, "+o.Resolution.String()+" dropped"))
+		}
+		if !exportOf(o, m).Equal(export) {
+			out = append(out, conflict("exportTo", win, o, exportText(win)+" kept, "+exportText(o)+" dropped"))
+		}
+		if o.External != win.External {
+			out = append(out, conflict("location", win, o, locationText(win)+" kept, "+locationText(o)+" dropped"))
+		}
+		if o.AliasOf != win.AliasOf {
+			out = append(out, conflict("externalName", win, o, strconv.Quote(win.AliasOf)+" kept, "+strconv.Quote(o.AliasOf)+" dropped"))
+		}
+	}
+	return out
+}
+
+func exportText(s *model.Service) string {
+	if len(s.ExportTo) == 0 {
+		return "mesh default"
+	}
+	return strings.Join(s.ExportTo, ",")
+}
+
+func locationText(s *model.Service) string {
+	if s.External {
+		return "MESH_EXTERNAL"
+	}
+	return "MESH_INTERNAL"
+}
+
+// mergeAddresses keeps virtual addresses apart by member. An unspecified address never becomes one:
+// it would be taken for a listener on everything.
+func mergeAddresses(defs []row[*model.Service]) map[model.ClusterID][]netip.Prefix {
+	out := map[model.ClusterID][]netip.Prefix{}
+	for _, d := range defs {
+		for _, p := range d.obj.Addresses {
+			if p.IsValid() && !p.Addr().IsUnspecified() {
+				out[d.id.shard.Cluster] = append(out[d.id.shard.Cluster], p)
+			}
+		}
+	}
+	for c, ps := range out {
+		slices.SortFunc(ps, netip.Prefix.Compare)
+		out[c] = slices.Compact(ps)
+	}
+	return out
+}
+
+func mergeAccounts(defs []row[*model.Service]) []string {
+	var out []string
+	for _, d := range defs {
+		out = append(out, d.obj.ServiceAccounts...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// inlined reports whether clusters or listeners of the service contain its endpoints.
+func inlined(s *pushcontext.ShapeView) bool {
+	if s.Resolution.IsDNS() {
+		return true
+	}
+	return s.Resolution == model.Passthrough && slices.ContainsFunc(s.Ports, func(p model.Port) bool { return !p.Protocol.IsHTTP() })
+}
+
+// partition tells the services that the rows of one host stand for: one for the whole mesh, and one
+// for each member that keeps the host to itself.
+func partition(k hostKey, services []row[*model.Service], endpoints []row[*model.Endpoints], m *mesh) []*mergeInput {
+	everywhere := m.clusterLocal(k.host)
+	local := map[model.ClusterID]bool{}
+	for _, s := range services {
+		if everywhere || s.obj.ClusterLocal {
+			local[s.id.shard.Cluster] = true
+		}
+	}
+	if len(services) == 0 {
+		return nil
+	}
+	if len(local) == 0 {
+		return []*mergeInput{{key: model.ServiceKey{Namespace: k.namespace, Host: k.host}, services: services, endpoints: endpoints, mesh: m}}
+	}
+	byCluster := map[model.ClusterID]*mergeInput{}
+	for _, s := range services {
+		in := part(byCluster, k, s.id.shard.Cluster, local, m)
+		in.services = append(in.services, s)
+	}
+	for _, e := range endpoints {
+		c := e.id.shard.Cluster
+		if everywhere {
+			local[c] = true
+		}
+		in := part(byCluster, k, c, local, m)
+		in.endpoints = append(in.endpoints, e)
+	}
+	return sortedParts(byCluster)
+}
+
+func part(parts map[model.ClusterID]*mergeInput, k hostKey, c model.ClusterID, local map[model.ClusterID]bool, m *mesh) *mergeInput {
+	if !local[c] {
+		c = ""
+	}
+	in := parts[c]
+	if in == nil {
+		in = &mergeInput{key: model.ServiceKey{Cluster: c, Namespace: k.namespace, Host: k.host}, mesh: m}
+		parts[c] = in
+	}
+	return in
+}
+
+func sortedParts(parts map[model.ClusterID]*mergeInput) []*mergeInput {
+	var out []*mergeInput
+	for _, in := range parts {
+		if len(in.services) > 0 {
+			out = append(out, in)
+		}
+	}
+	slices.SortFunc(out, func(a, b *mergeInput) int { return a.key.Compare(b.key) })
+	return out
+}

@@ -1,0 +1,115 @@
+package aggregate
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+func compareHosts(a, b hostKey) int {
+	return cmp.Or(strings.Compare(a.host, b.host), strings.Compare(a.namespace, b.namespace))
+}
+
+// Rebuild derives every service from shard states alone, with no index and no history: it is what a
+// snapshot must equal once nothing is pending. Services are sorted by key; revisions are not set.
+func Rebuild(shards map[model.ShardKey]*model.ShardState, o Options) []*pushcontext.ServiceView {
+	o = o.withDefaults()
+	r := newRebuild(nil)
+	var mesh []meshRow
+	for k, s := range shards {
+		r.add(k, s.Rows())
+		for rk, o := range s.Rows() {
+			if c, ok := o.(*model.Config); ok {
+				mesh = appendMesh(mesh, k, rk.Key, c)
+			}
+		}
+	}
+	cfg, nets := effective(mesh, o.ConfigCluster)
+	var out []*pushcontext.ServiceView
+	for _, views := range r.merge(newMesh(cfg, nets, o.DomainSuffix, o.ConfigCluster), nil) {
+		out = append(out, views...)
+	}
+	slices.SortFunc(out, func(a, b *pushcontext.ServiceView) int { return a.Shape.Key.Compare(b.Shape.Key) })
+	return out
+}
+
+// rebuild collects rows by scanning.
+type rebuild struct {
+	only      map[hostKey]struct{} // nil: every host
+	services  map[hostKey][]row[*model.Service]
+	endpoints map[hostKey][]row[*model.Endpoints]
+	workloads []row[*model.Workload]
+}
+
+func newRebuild(only map[hostKey]struct{}) *rebuild {
+	return &rebuild{only: only, services: map[hostKey][]row[*model.Service]{}, endpoints: map[hostKey][]row[*model.Endpoints]{}}
+}
+
+func (r *rebuild) wants(k hostKey) bool {
+	_, ok := r.only[k]
+	return ok || r.only == nil
+}
+
+func (r *rebuild) add(shard model.ShardKey, rows iter.Seq2[model.RowKey, model.Object]) {
+	for rk, o := range rows {
+		id := rowID{shard, rk.Key}
+		switch o := o.(type) {
+		case *model.Service:
+			if k := (hostKey{o.Namespace, o.Host}); r.wants(k) {
+				r.services[k] = append(r.services[k], row[*model.Service]{id, o})
+			}
+		case *model.Endpoints:
+			if k := (hostKey{o.Namespace, o.Host}); r.wants(k) {
+				r.endpoints[k] = append(r.endpoints[k], row[*model.Endpoints]{id, o})
+			}
+		case *model.Workload:
+			r.workloads = append(r.workloads, row[*model.Workload]{id, o})
+		}
+	}
+}
+
+// merge gives the views of every wanted host, also of those without any.
+func (r *rebuild) merge(m *mesh, demoted map[model.ShardKey]bool) map[hostKey][]*pushcontext.ServiceView {
+	out := map[hostKey][]*pushcontext.ServiceView{}
+	for k := range r.only {
+		out[k] = nil
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(r.services), compareHosts) {
+		sortRows(r.services[k])
+		sortRows(r.endpoints[k])
+		for _, in := range partition(k, r.services[k], r.endpoints[k], m) {
+			in.demoted, in.join = demoted, r.join
+			if v, err := mergeContained(in); err == nil {
+				out[k] = append(out[k], v)
+			}
+		}
+	}
+	return out
+}
+
+func sortRows[T any](rows []row[T]) {
+	slices.SortFunc(rows, func(a, b row[T]) int { return a.id.compare(b.id) })
+}
+
+// join compares a service with every workload.
+func (r *rebuild) join(id rowID, svc *model.Service) []selected {
+	var out []selected
+	for _, w := range r.workloads {
+		if selects(id.shard, svc, w.id.shard, w.obj) {
+			out = append(out, selected{by: svc, id: w.id, obj: w.obj})
+		}
+	}
+	return out
+}
+
+// SameView reports whether two views of a service have equal content. Revisions and times of sources
+// do not count, nor does identity.
+func SameView(a, b *pushcontext.ServiceView) bool {
+	return sameShapeContent(a.Shape, b.Shape) && samePortContent(a.Endpoints, b.Endpoints) &&
+		slices.Equal(a.Demoted, b.Demoted) && slices.EqualFunc(a.LeftOut, b.LeftOut, sameLeftOut)
+}

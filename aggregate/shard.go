@@ -1,0 +1,214 @@
+package aggregate
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// shard is the writer's copy of what one registry contributed.
+type shard struct {
+	key       model.ShardKey
+	rows      map[model.RowKey]model.Object
+	counts    [model.RowKinds]int
+	configs   map[string]*model.Config // by row key
+	notServed map[string]int           // accepted configuration that nothing uses, by kind
+}
+
+// row is a row of one kind together with where it came from.
+type row[T any] struct {
+	id  rowID
+	obj T
+}
+
+// hostRows is everything known of one host in one namespace. Rows are sorted by id.
+type hostRows struct {
+	services  []row[*model.Service]
+	endpoints []row[*model.Endpoints]
+	views     []*pushcontext.ServiceView // as last published: one, or one per member that keeps the host local
+}
+
+func (h *hostRows) empty() bool { return len(h.services)+len(h.endpoints)+len(h.views) == 0 }
+
+// state is all shards and the indexes over them. It belongs to the controller goroutine; merge
+// workers only read it, while that goroutine waits for them.
+type state struct {
+	shards  map[model.ShardKey]*shard
+	hosts   map[hostKey]*hostRows
+	sel     *selector
+	dirty   map[hostKey]struct{}
+	mesh    bool // a mesh-wide configuration row changed
+	configs bool // any other configuration row changed
+}
+
+func newState() *state {
+	return &state{
+		shards: map[model.ShardKey]*shard{},
+		hosts:  map[hostKey]*hostRows{},
+		sel:    newSelector(),
+		dirty:  map[hostKey]struct{}{},
+	}
+}
+
+func (s *state) shard(k model.ShardKey) *shard {
+	sh := s.shards[k]
+	if sh == nil {
+		sh = &shard{key: k, rows: map[model.RowKey]model.Object{}, configs: map[string]*model.Config{}, notServed: map[string]int{}}
+		s.shards[k] = sh
+	}
+	return sh
+}
+
+// put sets or, with a nil object, deletes one row, and reports whether that is a change.
+func (s *state) put(sh *shard, k model.RowKey, obj model.Object) bool {
+	old := sh.rows[k]
+	if old == obj {
+		return false
+	}
+	if old != nil {
+		s.unindex(sh, k, old)
+		delete(sh.rows, k)
+	}
+	if obj != nil {
+		sh.rows[k] = obj
+		s.index(sh, k, obj)
+	}
+	return true
+}
+
+// replaceOrder puts services first, so that workloads land in pools that exist.
+var replaceOrder = [...]model.Kind{model.RowConfig, model.RowService, model.RowWorkload, model.RowEndpoints}
+
+// replace makes the shard equal to the new truth and touches only rows that differ. It gives the
+// number of changed rows.
+func (s *state) replace(sh *shard, next *model.ShardState, valid func(model.RowKey, model.Object) bool) int {
+	changed := 0
+	for k := range sh.rows {
+		if obj, ok := next.Row(k); !ok || !valid(k, obj) {
+			s.put(sh, k, nil)
+			changed++
+		}
+	}
+	for _, kind := range replaceOrder {
+		for k, obj := range next.Rows() {
+			if k.Kind == kind && valid(k, obj) && s.put(sh, k, obj) {
+				changed++
+			}
+		}
+	}
+	return changed
+}
+
+// drop removes the shard and all its rows.
+func (s *state) drop(sh *shard) {
+	for k := range sh.rows {
+		s.put(sh, k, nil)
+	}
+	delete(s.shards, sh.key)
+}
+
+func (s *state) host(k hostKey) *hostRows {
+	h := s.hosts[k]
+	if h == nil {
+		h = &hostRows{}
+		s.hosts[k] = h
+	}
+	return h
+}
+
+func (s *state) index(sh *shard, k model.RowKey, obj model.Object) {
+	id := rowID{sh.key, k.Key}
+	sh.counts[k.Kind]++
+	switch o := obj.(type) {
+	case *model.Service:
+		hk := hostKey{o.Namespace, o.Host}
+		h := s.host(hk)
+		h.services = insertRow(h.services, id, o)
+		s.sel.addService(id, o)
+		s.mark(hk)
+	case *model.Endpoints:
+		hk := hostKey{o.Namespace, o.Host}
+		h := s.host(hk)
+		h.endpoints = insertRow(h.endpoints, id, o)
+		s.mark(hk)
+	case *model.Workload:
+		s.sel.addWorkload(id, o)
+		s.markSelecting(id, o)
+	case *model.Config:
+		sh.configs[k.Key] = o
+		s.config(sh, o, 1)
+	}
+}
+
+func (s *state) unindex(sh *shard, k model.RowKey, obj model.Object) {
+	id := rowID{sh.key, k.Key}
+	sh.counts[k.Kind]--
+	switch o := obj.(type) {
+	case *model.Service:
+		hk := hostKey{o.Namespace, o.Host}
+		h := s.host(hk)
+		h.services = removeRow(h.services, id)
+		s.sel.dropService(id, o)
+		s.mark(hk)
+	case *model.Endpoints:
+		hk := hostKey{o.Namespace, o.Host}
+		h := s.host(hk)
+		h.endpoints = removeRow(h.endpoints, id)
+		s.mark(hk)
+	case *model.Workload:
+		s.markSelecting(id, o)
+		s.sel.dropWorkload(id, o)
+	case *model.Config:
+		delete(sh.configs, k.Key)
+		s.config(sh, o, -1)
+	}
+}
+
+func (s *state) mark(k hostKey) { s.dirty[k] = struct{}{} }
+
+func (s *state) markSelecting(id rowID, w *model.Workload) {
+	for svc := range s.sel.selecting(id, w) {
+		s.mark(hostKey{svc.Namespace, svc.Host})
+	}
+}
+
+func (s *state) config(sh *shard, c *model.Config, n int) {
+	if meshWide(c) {
+		s.mesh = true
+		return
+	}
+	s.configs = true
+	if !c.NotServed {
+		return
+	}
+	if sh.notServed[c.Kind] += n; sh.notServed[c.Kind] == 0 {
+		delete(sh.notServed, c.Kind)
+	}
+}
+
+func insertRow[T any](rows []row[T], id rowID, obj T) []row[T] {
+	i, found := findRow(rows, id)
+	if found {
+		rows[i].obj = obj
+		return rows
+	}
+	return slices.Insert(rows, i, row[T]{id, obj})
+}
+
+func removeRow[T any](rows []row[T], id rowID) []row[T] {
+	if i, found := findRow(rows, id); found {
+		return slices.Delete(rows, i, i+1)
+	}
+	return rows
+}
+
+func findRow[T any](rows []row[T], id rowID) (int, bool) {
+	return slices.BinarySearchFunc(rows, id, func(r row[T], id rowID) int { return r.id.compare(id) })
+}
+
+// sortedShards gives the shards by key.
+func (s *state) sortedShards() []*shard {
+	return slices.SortedFunc(maps.Values(s.shards), func(a, b *shard) int { return a.key.Compare(b.key) })
+}
