@@ -1,0 +1,231 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
+
+// run is a registry that is running.
+type run struct {
+	*recorder
+	t      *testing.T
+	cancel context.CancelFunc
+	done   chan error
+}
+
+func start(t *testing.T, reg model.Registry) *run {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &run{recorder: newRecorder(reg.Key()), t: t, cancel: cancel, done: make(chan error, 1)}
+	go func() {
+		err := reg.Run(ctx, r.recorder)
+		r.mu.Lock()
+		r.returned = true
+		r.mu.Unlock()
+		r.done <- err
+	}()
+	t.Cleanup(cancel)
+	return r
+}
+
+// stop ends the run and checks how it ended.
+func (r *run) stop() {
+	r.t.Helper()
+	r.cancel()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case err := <-r.done:
+		if err != nil && !errors.Is(err, context.Canceled) {
+			r.t.Errorf("Run after its context ended: %v, want nil or %v", err, context.Canceled)
+		}
+	case <-late.C:
+		r.t.Fatalf("Run has not returned %v after its context ended", patience)
+	}
+	r.end(r.t)
+}
+
+// awaitWorld waits until the rows stand for the world.
+func (r *run) awaitWorld(w World) {
+	r.t.Helper()
+	r.await(r.t, "the source's content arrives", func() bool { return r.replaces > 0 && worldOf(r.rows).equal(w) })
+}
+
+func (r *run) awaitState(s model.State) {
+	r.t.Helper()
+	r.await(r.t, "status "+string(s), func() bool { return r.status.State == s })
+}
+
+// Run runs every case. Cases do not run in parallel with each other, since each looks for leaked
+// goroutines.
+func Run(t *testing.T, h Harness) {
+	cases := []struct {
+		name string
+		run  func(*testing.T, Source)
+	}{
+		{"first sync is one full truth", firstSync},
+		{"an empty source is a truth too", emptySource},
+		{"increments add up to what a fresh instance reads", increments},
+		{"deletion", deletion},
+		{"a service that loses its last endpoint stays", lastEndpoint},
+		{"content that does not change is not put again", unchanged},
+		{"an instance may run again", rerun},
+		{"a run that ends before it has synced", endEarly},
+		{"two instances side by side", sideBySide},
+		{"lost contact keeps the data", lostContact},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			before := goleak.IgnoreCurrent()
+			t.Run("case", func(t *testing.T) { c.run(t, h.New(t)) }) // its clean-up ends before the leak check
+			goleak.VerifyNone(t, before)
+		})
+	}
+}
+
+func start3() World {
+	return World{
+		"a": {Port: 8080, Addresses: []string{"10.1.0.1", "10.1.0.2"}},
+		"b": {Port: 9090, Addresses: []string{"10.1.0.3"}},
+		"c": {Port: 7070},
+	}
+}
+
+func firstSync(t *testing.T, s Source) {
+	w := start3()
+	s.Set(w)
+	r := start(t, s.Registry())
+	r.awaitWorld(w)
+	r.awaitState(model.StateLive)
+	r.stop()
+}
+
+func emptySource(t *testing.T, s Source) {
+	r := start(t, s.Registry())
+	r.awaitWorld(World{})
+	r.awaitState(model.StateLive)
+	r.stop()
+}
+
+func increments(t *testing.T, s Source) {
+	r := start(t, s.Registry())
+	r.awaitWorld(World{})
+	w := World{}
+	for _, step := range []func(){
+		func() { w["a"] = Service{Port: 80, Addresses: []string{"10.1.0.1"}} },
+		func() { w["b"] = Service{Port: 81, Addresses: []string{"10.1.0.2", "10.1.0.3"}} },
+		func() { w["a"] = Service{Port: 80, Addresses: []string{"10.1.0.1", "10.1.0.4"}} },
+		func() { w["a"] = Service{Port: 8080, Addresses: []string{"10.1.0.4"}} },
+		func() { delete(w, "b"); w["c"] = Service{Port: 82} },
+		func() { w["b"] = Service{Port: 83, Addresses: []string{"10.1.0.3"}} },
+	} {
+		step()
+		s.Set(w.clone())
+		r.awaitWorld(w)
+	}
+	fresh := start(t, s.Registry())
+	fresh.awaitWorld(w)
+	fresh.stop()
+	r.stop()
+}
+
+func deletion(t *testing.T, s Source) {
+	w := start3()
+	s.Set(w)
+	r := start(t, s.Registry())
+	r.awaitWorld(w)
+	s.Set(World{})
+	r.awaitWorld(World{})
+	r.await(t, "rows of deleted services go", func() bool {
+		for k := range r.rows {
+			if k.Kind != model.RowConfig {
+				return false
+			}
+		}
+		return true
+	})
+	r.stop()
+}
+
+func lastEndpoint(t *testing.T, s Source) {
+	s.Set(World{"a": {Port: 80, Addresses: []string{"10.1.0.1"}}})
+	r := start(t, s.Registry())
+	r.awaitWorld(World{"a": {Port: 80, Addresses: []string{"10.1.0.1"}}})
+	s.Set(World{"a": {Port: 80}})
+	r.awaitWorld(World{"a": {Port: 80}})
+	r.stop()
+}
+
+// unchanged relies on the recorder, which notes every Put of equal content.
+func unchanged(t *testing.T, s Source) {
+	w := start3()
+	s.Set(w)
+	r := start(t, s.Registry())
+	r.awaitWorld(w)
+	s.Set(w.clone())
+	w["d"] = Service{Port: 60, Addresses: []string{"10.1.0.9"}}
+	s.Set(w.clone())
+	r.awaitWorld(w)
+	r.stop()
+}
+
+func rerun(t *testing.T, s Source) {
+	w := start3()
+	s.Set(w)
+	reg := s.Registry()
+	first := start(t, reg)
+	first.awaitWorld(w)
+	first.stop()
+	delete(w, "a")
+	s.Set(w.clone())
+	second := start(t, reg)
+	second.awaitWorld(w)
+	second.stop()
+}
+
+func endEarly(t *testing.T, s Source) {
+	s.Set(start3())
+	start(t, s.Registry()).stop()
+}
+
+// sideBySide is what a swap needs: the new instance syncs while the old one runs, and the end of one
+// does not disturb the other.
+func sideBySide(t *testing.T, s Source) {
+	w := start3()
+	s.Set(w)
+	old := start(t, s.Registry())
+	old.awaitWorld(w)
+	next := start(t, s.Registry())
+	next.awaitWorld(w)
+	old.stop()
+	delete(w, "b")
+	s.Set(w.clone())
+	next.awaitWorld(w)
+	next.stop()
+}
+
+func lostContact(t *testing.T, s Source) {
+	cut, ok := s.(Cutter)
+	if !ok {
+		t.Skip("contact with this source can't be lost")
+	}
+	w := start3()
+	s.Set(w)
+	r := start(t, s.Registry())
+	r.awaitWorld(w)
+	cut.Cut()
+	r.awaitState(model.StateStale)
+	r.awaitWorld(w)
+	cut.Restore()
+	r.awaitState(model.StateLive)
+	w["d"] = Service{Port: 60, Addresses: []string{"10.1.0.9"}}
+	s.Set(w.clone())
+	r.awaitWorld(w)
+	r.stop()
+}
