@@ -13,10 +13,13 @@ var (
 	managedClusters = prometheus.NewDesc("istiod_managed_clusters", "Clusters attached to the hub.", []string{"cluster_type"}, nil)
 	syncStatusDesc  = prometheus.NewDesc("istiod_remote_cluster_sync_status", "1 for the status that each cluster has: syncing, synced or timeout.", []string{"cluster", "cluster_type", "status"}, nil)
 	uptime          = prometheus.NewDesc("istiod_uptime_seconds", "Seconds since the hub started.", nil, nil)
+	problemsDesc    = prometheus.NewDesc("isthmus_shard_problems", "Items that can't be read and keep their last good content.", []string{"cluster", "provider"}, nil)
+	notServedDesc   = prometheus.NewDesc("isthmus_config_not_served", "Objects that are accepted but not used by this version.", []string{"cluster", "provider", "kind"}, nil)
 	info            = prometheus.NewDesc("pilot_info", "1; the label is the hub's version.", []string{"version"}, nil)
 )
 
-// Collector gives the metrics about the hub as a whole, under the names that Istio's dashboards use.
+// Collector gives the metrics about the hub as a whole, those that Istio's dashboards read under the
+// names that they use.
 type Collector struct {
 	Shards        func() []pushcontext.ShardInfo
 	ConfigCluster model.ClusterID
@@ -27,7 +30,7 @@ type Collector struct {
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{managedClusters, syncStatusDesc, uptime, info} {
+	for _, d := range []*prometheus.Desc{managedClusters, syncStatusDesc, problemsDesc, notServedDesc, uptime, info} {
 		ch <- d
 	}
 }
@@ -39,6 +42,13 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(uptime, c.Now().Sub(c.Started).Seconds())
 	gauge(info, 1, c.Version)
+	for _, s := range c.Shards() {
+		cluster, provider := string(s.Key.Cluster), string(s.Key.Provider)
+		gauge(problemsDesc, float64(len(s.Status.Problems)), cluster, provider)
+		for kind, n := range s.NotServed {
+			gauge(notServedDesc, float64(n), cluster, provider, kind)
+		}
+	}
 	count := map[string]int{"local": 0, "remote": 0}
 	for id, status := range c.status() {
 		kind := "remote"

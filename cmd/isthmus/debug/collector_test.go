@@ -20,6 +20,15 @@ func TestCollector(t *testing.T) {
 		Shards: debugtest.Shards, ConfigCluster: "east", Version: "v1", Started: debugtest.Now().Add(-time.Minute), Now: debugtest.Now,
 	}
 	const want = `
+# HELP isthmus_config_not_served Objects that are accepted but not used by this version.
+# TYPE isthmus_config_not_served gauge
+isthmus_config_not_served{cluster="east",kind="Gateway",provider="file"} 1
+isthmus_config_not_served{cluster="east",kind="VirtualService",provider="file"} 2
+# HELP isthmus_shard_problems Items that can't be read and keep their last good content.
+# TYPE isthmus_shard_problems gauge
+isthmus_shard_problems{cluster="east",provider="file"} 0
+isthmus_shard_problems{cluster="south",provider="file"} 0
+isthmus_shard_problems{cluster="west",provider="file"} 2
 # HELP istiod_managed_clusters Clusters attached to the hub.
 # TYPE istiod_managed_clusters gauge
 istiod_managed_clusters{cluster_type="local"} 1

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug/debugtest"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// result is what one command line did.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+func command(t *testing.T, args ...string) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	root := newRoot(debugtest.Now)
+	code := execute(t.Context(), root, args, &stdout, &stderr)
+	return result{code, stdout.String(), stderr.String()}
+}
+
+// fakeHub answers from a fixed mesh.
+func fakeHub(t *testing.T) string {
+	t.Helper()
+	dump, err := os.ReadFile("testdata/dump.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(debug.New(debugtest.Options(debugtest.Connected(dump))))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func TestTables(t *testing.T) {
+	t.Parallel()
+	hub := fakeHub(t)
+	for name, args := range map[string]string{
+		"cluster-list":           "cluster list",
+		"cluster-list-wide":      "cluster list -o wide",
+		"service-list":           "service list",
+		"service-list-wide":      "service list -o wide",
+		"service-list-namespace": "service list -n bank",
+		"service-explain":        "service explain reviews.shop",
+		"service-explain-wide":   "service explain reviews.shop -o wide",
+		"service-explain-two":    "service explain ratings.example.com",
+		"service-explain-hidden": "service explain ratings.example.com -n bank --proxy sidecar~10.20.0.5~web-1.shop~shop.svc.cluster.local",
+		"service-explain-proxy":  "service explain reviews --proxy sidecar~10.20.0.5~web-1.shop~shop.svc.cluster.local",
+		"proxy-list":             "proxy list",
+		"proxy-list-wide":        "proxy list -o wide",
+		"proxy-config-clusters":  "proxy config clusters gateway-1.edge",
+		"proxy-config-endpoints": "proxy config endpoints gateway-1.edge",
+		"proxy-config-listeners": "proxy config listeners gateway-1.edge",
+		"proxy-config-routes":    "proxy config routes gateway-1.edge",
+		"proxy-config-all":       "proxy config all web-1.shop --cluster east",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := command(t, append(strings.Fields(args), "--hub", hub)...)
+			if got.code != exitOK || got.stderr != "" {
+				t.Fatalf("exit code %d, stderr %q", got.code, got.stderr)
+			}
+			golden(t, name+".golden", got.stdout)
+		})
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("differs from %s (-want +got):\n%s", file, d)
+	}
+	for line := range strings.Lines(got) {
+		if strings.TrimRight(line, " \n") != strings.TrimSuffix(line, "\n") {
+			t.Errorf("trailing space in %q", line)
+		}
+	}
+}
+
+func TestJSONAndYAMLAgree(t *testing.T) {
+	t.Parallel()
+	hub := fakeHub(t)
+	for _, args := range []string{"cluster list", "service list", "service explain reviews", "proxy list", "proxy config all gateway-1.edge"} {
+		decode := func(format string, unmarshal func([]byte, any) error) (v any) {
+			got := command(t, append(strings.Fields(args), "--hub", hub, "-o", format)...)
+			if err := unmarshal([]byte(got.stdout), &v); err != nil || got.code != exitOK {
+				t.Errorf("%s -o %s: exit code %d, %v", args, format, got.code, err)
+			}
+			return v
+		}
+		fromYAML := func(b []byte, v any) error { return yaml.Unmarshal(b, v) }
+		if d := cmp.Diff(decode("json", json.Unmarshal), decode("yaml", fromYAML)); d != "" {
+			t.Errorf("%s: JSON and YAML differ:\n%s", args, d)
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	hub := fakeHub(t)
+	foreign := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/debug/clusterz" {
+			http.Error(w, "who are you", http.StatusForbidden)
+			return
+		}
+		w.Write([]byte("<html>"))
+	}))
+	t.Cleanup(foreign.Close)
+	tests := []struct {
+		args string
+		code int
+		says string // on stderr
+	}{
+		{"version", exitOK, ""},
+		{"--help", exitOK, ""},
+		{"cluster", exitOK, ""},
+		{"nonsense", exitUsage, "nonsense"},
+		{"cluster nonsense", exitUsage, "isthmus cluster --help"},
+		{"cluster list extra", exitUsage, "extra"},
+		{"cluster list --nonsense", exitUsage, "--nonsense"},
+		{"cluster list -o xml --hub " + hub, exitUsage, "json, yaml"},
+		{"cluster list --hub nonsense", exitUsage, "is not a URL like"},
+		{"cluster list --hub http://127.0.0.1:1", exitFailure, "isthmus serve --dir"},
+		{"cluster list --hub " + foreign.URL, exitFailure, "where the hub runs"},
+		{"service list --hub " + foreign.URL, exitFailure, "is it the --http-addr"},
+		{"proxy list --hub " + foreign.URL, exitFailure, "is it the --http-addr"},
+		{"version -o xml", exitUsage, "json"},
+		{"service explain --hub " + hub, exitUsage, "arg"},
+		{"service explain nothing.shop --hub " + hub, exitNotFound, "isthmus service list"},
+		{"service explain reviews --proxy nobody.shop --hub " + hub, exitNotFound, "isthmus proxy list"},
+		{"service explain reviews --proxy web-1.shop --hub " + hub, exitUsage, "ambiguous"},
+		{"proxy config secrets web-1.shop --hub " + hub, exitUsage, "listeners, routes, all"},
+		{"proxy config clusters nobody.shop --hub " + hub, exitNotFound, "isthmus proxy list"},
+		{"bootstrap", exitUsage, "required flag"},
+		{"bootstrap --id web --cluster east --hub h:1", exitUsage, "POD.NAMESPACE"},
+		{"bootstrap --id web.shop --cluster east --hub h:1 --ip x", exitUsage, "--ip"},
+		{"bootstrap --id web.shop --cluster east --hub h:1 -o table", exitUsage, "yaml or json"},
+		{"serve", exitUsage, "--dir is missing"},
+		{"serve --dir testdata --mcp-addr :1", exitUsage, "not available in this version"},
+		{"serve --dir testdata --secure-grpc-addr :1", exitUsage, "not available in this version"},
+		{"serve --dir testdata --log-level loud", exitUsage, "debug, info, warn or error"},
+		{"serve --dir testdata --log-format xml", exitUsage, "text or json"},
+		{"serve --dir testdata/none", exitFailure, "--dir"},
+		{"serve --dir testdata/dump.json", exitFailure, "is a file"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.args, func(t *testing.T) {
+			t.Parallel()
+			got := command(t, strings.Fields(tt.args)...)
+			if got.code != tt.code || !strings.Contains(got.stderr, tt.says) {
+				t.Errorf("exit code %d, stderr %q; want %d and %q", got.code, got.stderr, tt.code, tt.says)
+			}
+		})
+	}
+}
+
+func TestEveryCommandHasHelp(t *testing.T) {
+	t.Parallel()
+	for _, c := range newRoot(debugtest.Now).Commands() {
+		for _, c := range append(c.Commands(), c) {
+			if c.Short == "" || (!c.HasSubCommands() && c.Example == "") {
+				t.Errorf("%s: has no short help or no example", c.CommandPath())
+			}
+		}
+	}
+}
+
+func TestBootstrapCommand(t *testing.T) {
+	t.Parallel()
+	for format, unmarshal := range map[string]func([]byte, any) error{"json": json.Unmarshal, "yaml": func(b []byte, v any) error { return yaml.Unmarshal(b, v) }} {
+		got := command(t, "bootstrap", "--id", "web-1.shop", "--cluster", "east", "--hub", "127.0.0.1:15010", "--label", "app=web", "--label", "tier=front", "-o", format)
+		var b struct {
+			Node struct {
+				ID       string `json:"id"`
+				Metadata struct {
+					Labels map[string]string `json:"LABELS"`
+				} `json:"metadata"`
+			} `json:"node"`
+		}
+		if err := unmarshal([]byte(got.stdout), &b); err != nil || got.code != exitOK {
+			t.Fatalf("exit code %d, %v, %s", got.code, err, got.stderr)
+		}
+		if !strings.HasSuffix(b.Node.ID, "~web-1.shop~shop.svc.cluster.local") || b.Node.Metadata.Labels["tier"] != "front" {
+			t.Errorf("%s: node %+v", format, b.Node)
+		}
+	}
+}

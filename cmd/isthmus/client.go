@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/output"
+)
+
+const (
+	defaultHub = "http://127.0.0.1:8080"
+	hubEnv     = "ISTHMUS_HUB"
+)
+
+// view is what the commands that look into a hub share.
+type view struct {
+	hub     string
+	format  string
+	timeout time.Duration
+	now     func() time.Time
+}
+
+// bind adds the shared flags to a command.
+func (v *view) bind(c *cobra.Command) {
+	hub := defaultHub
+	if env := os.Getenv(hubEnv); env != "" {
+		hub = env
+	}
+	c.Flags().StringVar(&v.hub, "hub", hub, "URL of the hub's --http-addr, as seen from this machine (or $"+hubEnv+")")
+	c.Flags().StringVarP(&v.format, "output", "o", output.Text, "one of "+strings.Join(output.Formats(), ", "))
+	c.Flags().DurationVar(&v.timeout, "timeout", 10*time.Second, "how long to wait for the hub")
+}
+
+// show reads a debug endpoint and prints it: as it came, or as a table.
+func (v *view) show(c *cobra.Command, path string, query url.Values, table func(raw []byte) (*output.Table, error)) error {
+	return v.print(c, path, query, func(w io.Writer, raw []byte) error {
+		t, err := table(raw)
+		if err != nil {
+			return err
+		}
+		return t.Write(w)
+	})
+}
+
+// print is show for text that is more than a table.
+func (v *view) print(c *cobra.Command, path string, query url.Values, text func(w io.Writer, raw []byte) error) error {
+	if !slices.Contains(output.Formats(), v.format) {
+		return usageError("-o %s: want one of %s", v.format, strings.Join(output.Formats(), ", "))
+	}
+	raw, err := v.get(c.Context(), path, query)
+	if err != nil {
+		return err
+	}
+	if v.format == output.JSON || v.format == output.YAML {
+		return output.Encode(c.OutOrStdout(), v.format, json.RawMessage(raw))
+	}
+	if err := text(c.OutOrStdout(), raw); err != nil {
+		return fmt.Errorf("%s%s answers with something unexpected; is it the --http-addr of a hub of this version: %w", v.hub, path, err)
+	}
+	return nil
+}
+
+func (v *view) wide() bool { return v.format == output.Wide }
+
+func (v *view) get(ctx context.Context, path string, query url.Values) ([]byte, error) {
+	base, err := url.Parse(v.hub)
+	if err != nil || base.Host == "" {
+		return nil, usageError("--hub %q is not a URL like %s", v.hub, defaultHub)
+	}
+	base.Path, base.RawQuery = strings.TrimSuffix(base.Path, "/")+path, query.Encode()
+	ctx, cancel := context.WithTimeout(ctx, v.timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.String(), nil)
+	if err != nil {
+		return nil, usageError("--hub %q: %w", v.hub, err)
+	}
+	// No proxy from the environment, and no connection left behind.
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("no hub answers at %s; start one with 'isthmus serve --dir DIR', or name another with --hub: %w", v.hub, err)
+	}
+	defer res.Body.Close()
+	return body(res)
+}
+
+func body(res *http.Response) ([]byte, error) {
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", res.Request.URL, err)
+	}
+	if res.StatusCode == http.StatusOK {
+		return raw, nil
+	}
+	said := strings.TrimSpace(string(raw))
+	switch res.StatusCode {
+	case http.StatusNotFound:
+		return nil, &exitError{exitNotFound, fmt.Errorf("%s", said)}
+	case http.StatusBadRequest:
+		return nil, usageError("%s", said)
+	case http.StatusForbidden:
+		return nil, fmt.Errorf("%s; run this command where the hub runs, or forward a port to it", said)
+	}
+	return nil, fmt.Errorf("%s: %s: %s", res.Request.URL, res.Status, said)
+}
+
+func decode[T any](raw []byte) (T, error) {
+	var v T
+	err := json.Unmarshal(raw, &v)
+	return v, err
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/output"
+)
+
+func newCluster(now func() time.Time) *cobra.Command {
+	c := &cobra.Command{Use: "cluster", Short: "The clusters of a hub and their registries"}
+	c.AddCommand(newClusterList(now))
+	return c
+}
+
+func newClusterList(now func() time.Time) *cobra.Command {
+	v := &view{now: now}
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List registries: contact with the source, what they hold, what is wrong with it",
+		Long: `List registries: one line for each kind of source in each cluster.
+
+SYNC is syncing, timeout or synced: whether it has ever delivered everything. STATE is the contact now:
+a stale registry keeps serving its last good data. SLICES counts objects that list endpoints. PROBLEMS counts items that can't be read and keep
+their last good content, NOT-SERVED counts objects of kinds that this version accepts but does not use;
+-o wide lists both behind the table.`,
+		Example: "  isthmus cluster list\n  isthmus cluster list -o wide\n  isthmus cluster list -o json | jq -r '.[] | select(.state != \"live\") | .id'",
+		Args:    cobra.NoArgs,
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		var clusters []debug.Cluster
+		err := v.show(c, "/debug/clusterz", nil, func(raw []byte) (*output.Table, error) {
+			var err error
+			clusters, err = decode[[]debug.Cluster](raw)
+			return clusterTable(clusters, v.now()), err
+		})
+		if err != nil || !v.wide() {
+			return err
+		}
+		return clusterDetails(c, clusters)
+	}
+	v.bind(c)
+	return c
+}
+
+func clusterTable(clusters []debug.Cluster, now time.Time) *output.Table {
+	t := &output.Table{Header: []string{"CLUSTER", "PROVIDER", "SYNC", "STATE", "FOR", "SERVICES", "SLICES", "WORKLOADS", "PROBLEMS", "NOT-SERVED"}}
+	for _, c := range clusters {
+		rows := func(k model.Kind) string { return strconv.Itoa(c.Rows[k.String()]) }
+		notServed := 0
+		for _, n := range c.NotServed {
+			notServed += n
+		}
+		t.Add(c.ID, c.Provider, c.SyncStatus, c.State, age(c.Since, now), rows(model.RowService), rows(model.RowEndpoints),
+			rows(model.RowWorkload), strconv.Itoa(len(c.Problems)), strconv.Itoa(notServed))
+	}
+	return t
+}
+
+// clusterDetails prints one line per thing that wants attention.
+func clusterDetails(c *cobra.Command, clusters []debug.Cluster) error {
+	t := output.Table{Header: []string{"CLUSTER", "ABOUT", "WHERE", "DETAIL"}}
+	for _, x := range clusters {
+		if x.Error != "" {
+			t.Add(x.ID, "contact", x.Provider, x.Error)
+		}
+		if x.Replacement != "" {
+			t.Add(x.ID, "replacement", x.Provider, x.Replacement)
+		}
+		for _, p := range x.Problems {
+			t.Add(x.ID, "problem", place(p), p.Reason)
+		}
+		for _, kind := range slices.Sorted(maps.Keys(x.NotServed)) {
+			t.Add(x.ID, "not-served", kind, strconv.Itoa(x.NotServed[kind])+" accepted, not used by this version")
+		}
+	}
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	fmt.Fprintln(c.OutOrStdout())
+	return t.Write(c.OutOrStdout())
+}
+
+func place(p debug.Problem) string {
+	if p.Line == 0 {
+		return p.Item
+	}
+	return p.Item + ":" + strconv.Itoa(p.Line)
+}
+
+// age is a duration in its largest unit, as kubectl prints it.
+func age(since, now time.Time) string {
+	if since.IsZero() {
+		return ""
+	}
+	d := max(now.Sub(since), 0)
+	switch {
+	case d < 2*time.Minute:
+		return strconv.Itoa(int(d.Seconds())) + "s"
+	case d < 2*time.Hour:
+		return strconv.Itoa(int(d.Minutes())) + "m"
+	case d < 48*time.Hour:
+		return strconv.Itoa(int(d.Hours())) + "h"
+	}
+	return strconv.Itoa(int(d.Hours()/24)) + "d"
+}
+
+func join(xs []string) string { return strings.Join(xs, ",") }

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+
+	"github.com/isthmus-mesh/isthmus/aggregate"
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
+)
+
+// hub is the graph: sources attach registries to the controller, the controller publishes
+// snapshots, the xDS server and the debug endpoints read them.
+type hub struct {
+	// Read-only after newHub.
+	opts       *serveOptions
+	log        *slog.Logger
+	metrics    *prometheus.Registry
+	snapshots  *pushcontext.Hub
+	controller *aggregate.Controller
+	starting   *starting
+	xds        *xds.Server
+	sources    []source
+
+	stopping atomic.Bool
+}
+
+func newHub(o *serveOptions, log *slog.Logger) *hub {
+	h := &hub{opts: o, log: log, metrics: prometheus.NewRegistry()}
+	h.xds = xds.NewServer(xds.Options{
+		Generators: gen.All(), Log: log, Registerer: h.metrics, MaxAge: o.maxConnectionAge,
+		Ready: func() bool { return h.ready() == nil }, KnownCluster: h.knows, ClusterAliases: o.clusterAliases(),
+		OnPushCost: func(d time.Duration) { h.controller.PushCost(d) },
+	})
+	h.snapshots = pushcontext.NewHub(h.xds.Notify)
+	h.xds.UseHub(h.snapshots)
+	h.controller = aggregate.New(aggregate.Options{
+		Hub: h.snapshots, Log: log, Registerer: h.metrics, ConfigCluster: model.ClusterID(o.clusterID), DomainSuffix: o.domain,
+		SyncTimeout: orNever(o.syncTimeout), StaleAfter: orNever(o.staleAfter),
+		EndpointQuiet: orAtOnce(o.endpointQuiet), EndpointMax: orAtOnce(o.endpointMax),
+		ShapeQuiet: orAtOnce(o.configQuiet), ShapeMax: orAtOnce(o.configMax),
+	})
+	h.starting = newStarting(h.controller, time.Now)
+	h.metrics.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		&debug.Collector{Shards: h.shards, ConfigCluster: model.ClusterID(o.clusterID), Version: version, Started: time.Now(), Now: time.Now},
+	)
+	kinds := sources()
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		if s := kinds[kind](sourceDeps{o, h.starting, log, h.metrics}); s != nil {
+			h.sources = append(h.sources, s)
+		}
+	}
+	return h
+}
+
+// orNever makes 0 a time that does not come.
+func orNever(d time.Duration) time.Duration {
+	if d == 0 {
+		return 100 * 365 * 24 * time.Hour
+	}
+	return d
+}
+
+// orAtOnce makes 0 no time at all, where the controller would take its default.
+func orAtOnce(d time.Duration) time.Duration { return max(d, 1) }
+
+func (o *serveOptions) clusterAliases() map[model.ClusterID]model.ClusterID {
+	out := map[model.ClusterID]model.ClusterID{}
+	for alias, cluster := range o.aliases {
+		out[model.ClusterID(alias)] = model.ClusterID(cluster)
+	}
+	return out
+}
+
+// shards describes the registries, before the first snapshot too.
+func (h *hub) shards() []pushcontext.ShardInfo {
+	if pc := h.snapshots.Current(); pc != nil {
+		return pc.Shards
+	}
+	return h.starting.infos()
+}
+
+// knows reports whether a cluster is attached: a proxy of any other would be in none.
+func (h *hub) knows(c model.ClusterID) bool {
+	return slices.ContainsFunc(h.shards(), func(s pushcontext.ShardInfo) bool {
+		return s.Key.Cluster == c && s.Key.Provider != model.ProviderMesh
+	})
+}
+
+func (h *hub) ready() error {
+	switch {
+	case h.stopping.Load():
+		return errors.New("not ready: shutting down")
+	case !h.controller.Ready():
+		return h.starting.errWaiting()
+	}
+	return nil
+}
+
+// serve runs a hub until ctx ends.
+func serve(ctx context.Context, o *serveOptions, log *slog.Logger) error {
+	ls, err := listen(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer ls.close()
+	h := newHub(o, log)
+	for _, s := range h.sources {
+		if err := s.Scan(); err != nil {
+			return err
+		}
+	}
+	return h.run(ctx, ls)
+}
+
+// run starts everything, waits for the end of ctx or of any part, and ends in the order that costs
+// proxies least: not ready, streams told to go elsewhere, then the rest.
+func (h *hub) run(ctx context.Context, ls listeners) error {
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	ended := make(chan struct{}) // closed when a part ends by itself
+	g := &parts{log: h.log, ended: ended}
+	rpc := grpc.NewServer(h.xds.GRPCServerOptions()...)
+	h.xds.Register(rpc)
+	h.start(work, g, ls, rpc)
+	at := ls.addresses()
+	h.log.Info("hub started", "version", version, "dir", h.opts.dir, "grpc", at.grpc, "http", at.http, "monitoring", at.monitoring)
+	if h.opts.opened != nil {
+		h.opts.opened(at)
+	}
+	select {
+	case <-ctx.Done():
+	case <-ended:
+	}
+	h.stop(work, rpc)
+	cancel()
+	g.wait()
+	h.log.Info("hub stopped")
+	return g.err
+}
+
+func (h *hub) start(ctx context.Context, g *parts, ls listeners, rpc *grpc.Server) {
+	g.run(ctx, h.controller.Run)
+	for _, s := range h.sources {
+		g.run(ctx, s.Run)
+	}
+	g.run(ctx, func(ctx context.Context) error {
+		h.starting.progress(ctx, h.controller.ReadyCh(), h.log)
+		<-ctx.Done()
+		return nil
+	})
+	if ls.grpc != nil {
+		g.run(ctx, func(context.Context) error { return rpc.Serve(ls.grpc) })
+	}
+	if ls.http != nil {
+		g.run(ctx, func(ctx context.Context) error {
+			return serveHTTP(ctx, ls.http, h.debug(), h.opts.shutdownGrace, h.log)
+		})
+	}
+	if ls.monitoring != nil {
+		g.run(ctx, func(ctx context.Context) error {
+			return serveHTTP(ctx, ls.monitoring, h.monitoring(), h.opts.shutdownGrace, h.log)
+		})
+	}
+}
+
+// stop refuses new streams and ends those that there are.
+func (h *hub) stop(ctx context.Context, rpc *grpc.Server) {
+	h.stopping.Store(true)
+	h.log.Info("shutting down", "proxies", len(h.xds.Connections()), "grace", h.opts.shutdownGrace)
+	ctx, cancel := context.WithTimeout(ctx, h.opts.shutdownGrace)
+	defer cancel()
+	if err := h.xds.Shutdown(ctx); err != nil {
+		h.log.Warn("streams have not ended in time; they are cut", "err", err)
+	}
+	stop := context.AfterFunc(ctx, rpc.Stop)
+	defer stop()
+	rpc.GracefulStop()
+}
+
+func (h *hub) debug() http.Handler {
+	return debug.New(debug.Options{
+		Snapshot: h.snapshots.Current, Between: h.snapshots.Between, Shards: h.shards, Ready: h.ready,
+		Proxies: debug.XDS{Server: h.xds}, ConfigCluster: model.ClusterID(h.opts.clusterID),
+	})
+}
+
+func (h *hub) monitoring() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(h.metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelError)}))
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(build()) // an error means that the caller has gone
+	})
+	return mux
+}
+
+// parts are the goroutines of a hub.
+type parts struct {
+	log     *slog.Logger
+	running sync.WaitGroup
+	once    sync.Once
+	ended   chan struct{}
+	err     error // of the part that ended first; read after wait
+}
+
+// run starts a part. One that ends before ctx does ends them all.
+func (p *parts) run(ctx context.Context, part func(context.Context) error) {
+	p.running.Go(func() {
+		err := part(ctx)
+		if ctx.Err() != nil {
+			if err != nil && !errors.Is(err, context.Canceled) {
+				p.log.Warn("a part of the hub did not end well", "err", err)
+			}
+			return
+		}
+		p.once.Do(func() {
+			p.err = err
+			close(p.ended)
+		})
+	})
+}
+
+func (p *parts) wait() { p.running.Wait() }

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters/file"
+)
+
+// source finds registries of one kind and attaches them as they come and go.
+type source interface {
+	// Scan attaches those that exist now, so that serving waits for them.
+	Scan() error
+	// Run follows changes until ctx ends.
+	Run(ctx context.Context) error
+}
+
+// sourceDeps is what every kind of source needs.
+type sourceDeps struct {
+	opts       *serveOptions
+	life       file.Lifecycle
+	log        *slog.Logger
+	registerer prometheus.Registerer
+}
+
+// sources maps each kind to its constructor; one returns nil if its flags are not set.
+func sources() map[string]func(sourceDeps) source {
+	return map[string]func(sourceDeps) source{
+		"dir": folders,
+	}
+}
+
+// folders reads --dir.
+func folders(d sourceDeps) source {
+	if d.opts.dir == "" {
+		return nil
+	}
+	problems := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "isthmus_file_problems_total", Help: "Items of a cluster's folder that could not be used, counted once each.",
+	}, []string{"cluster"})
+	d.registerer.MustRegister(problems)
+	return file.NewRoot(file.RootOptions{
+		Dir: d.opts.dir, Mesh: model.ClusterID(d.opts.clusterID),
+		Member: file.Options{
+			DomainSuffix: d.opts.domain, TrustDomain: d.opts.trustDomain, SystemNamespace: d.opts.systemNamespace, Log: d.log,
+			OnProblem: func(k model.ShardKey, _ model.Problem) { problems.WithLabelValues(string(k.Cluster)).Inc() },
+		},
+	}, d.life)
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// serveOptions are the flags of serve.
+type serveOptions struct {
+	dir            string
+	grpcAddr       string
+	secureGRPCAddr string
+	mcpAddr        string
+	httpAddr       string
+	monitoringAddr string
+
+	clusterID       string
+	aliases         map[string]string
+	domain          string
+	trustDomain     string
+	systemNamespace string
+
+	syncTimeout      time.Duration
+	staleAfter       time.Duration
+	endpointQuiet    time.Duration
+	endpointMax      time.Duration
+	configQuiet      time.Duration
+	configMax        time.Duration
+	maxConnectionAge time.Duration
+	shutdownGrace    time.Duration
+
+	logLevel  string
+	logFormat string
+
+	opened func(addresses) // told where the hub listens; may be nil
+}
+
+func newServe() *cobra.Command { return serveCommand(&serveOptions{}) }
+
+func serveCommand(o *serveOptions) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "serve --dir DIR",
+		Short: "Run the hub",
+		Long: `Run the hub: read the clusters, merge them, and serve the result to Envoy proxies.
+
+DIR holds mesh.yaml (Istio MeshConfig, optional), networks.yaml (MeshNetworks, optional) and one folder
+per cluster with Kubernetes and Istio YAML. Changes on disk are picked up at once; a file that can't be
+read keeps its last good content and shows in 'isthmus cluster list -o wide'.
+
+Every listen address may be empty: then that server is off. /ready on --http-addr answers 200 once every
+cluster has been read or its --sync-timeout has passed; until then proxies are told to come again.`,
+		Example: `  isthmus serve --dir examples/two-clusters
+  isthmus serve --dir /etc/isthmus --cluster-id east --log-format json
+  isthmus serve --dir DIR --grpc-addr 127.0.0.1:15010 --http-addr 127.0.0.1:8080 --monitoring-addr ''`,
+		Args: cobra.NoArgs,
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := o.check(); err != nil {
+			return err
+		}
+		log, err := newLogger(c.ErrOrStderr(), o.logLevel, o.logFormat)
+		if err != nil {
+			return err
+		}
+		return serve(c.Context(), o, log)
+	}
+	o.bind(c)
+	return c
+}
+
+func (o *serveOptions) bind(c *cobra.Command) {
+	f := c.Flags()
+	f.SortFlags = false
+	f.StringVar(&o.dir, "dir", "", "`DIR` with one folder per cluster (required)")
+	f.StringVar(&o.grpcAddr, "grpc-addr", ":15010", "`HOST:PORT` of xDS for proxies, plaintext")
+	f.StringVar(&o.secureGRPCAddr, "secure-grpc-addr", "", "`HOST:PORT` of xDS for proxies, TLS; not available in this version")
+	f.StringVar(&o.mcpAddr, "mcp-addr", "", "`HOST:PORT` of MCP (Mesh Configuration Protocol) for other hubs; not available in this version")
+	f.StringVar(&o.httpAddr, "http-addr", ":8080", "`HOST:PORT` of /ready for anybody, /debug for callers on this machine")
+	f.StringVar(&o.monitoringAddr, "monitoring-addr", ":15014", "`HOST:PORT` of /metrics and /version")
+	f.StringVar(&o.clusterID, "cluster-id", "", "configuration `CLUSTER`: its definitions win conflicts (default: none, the oldest definition wins)")
+	f.StringToStringVar(&o.aliases, "cluster-aliases", nil, "`ALIAS=CLUSTER`: proxies that name ALIAS as their cluster are in CLUSTER; may be repeated")
+	f.StringVar(&o.domain, "domain", "cluster.local", "`SUFFIX` of the names of Kubernetes services")
+	f.StringVar(&o.trustDomain, "trust-domain", "cluster.local", "trust `DOMAIN` of the identities of workloads in the clusters")
+	f.StringVar(&o.systemNamespace, "system-namespace", "istio-system", "`NAMESPACE` whose label topology.istio.io/network names a cluster's network")
+	f.DurationVar(&o.syncTimeout, "sync-timeout", 30*time.Second, "how long serving waits for each cluster at the start; 0 = for ever")
+	f.DurationVar(&o.staleAfter, "stale-after", 5*time.Minute, "how long without contact until other clusters use a cluster's endpoints last; 0 = never")
+	f.DurationVar(&o.endpointQuiet, "endpoint-debounce", 20*time.Millisecond, "how long endpoints must be quiet until changes are sent")
+	f.DurationVar(&o.endpointMax, "endpoint-debounce-max", 200*time.Millisecond, "how long a change of endpoints waits for quiet at most")
+	f.DurationVar(&o.configQuiet, "config-debounce", 100*time.Millisecond, "how long everything else must be quiet until changes are sent")
+	f.DurationVar(&o.configMax, "config-debounce-max", time.Second, "how long such a change waits for quiet at most")
+	f.DurationVar(&o.maxConnectionAge, "max-connection-age", 0, "how long about, until a proxy is asked to connect again; 0 = never")
+	f.DurationVar(&o.shutdownGrace, "shutdown-grace", 5*time.Second, "how long streams may take to end after SIGTERM")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
+}
+
+// check refuses what can't work, before anything starts.
+func (o *serveOptions) check() error {
+	switch {
+	case o.dir == "":
+		return usageError("--dir is missing: name a folder with one folder per cluster, e.g. 'isthmus serve --dir examples/two-clusters'")
+	case o.secureGRPCAddr != "":
+		return usageError("--secure-grpc-addr is not available in this version: leave it empty and use --grpc-addr")
+	case o.mcpAddr != "":
+		return usageError("--mcp-addr is not available in this version: leave it empty")
+	case o.grpcAddr == "" && o.httpAddr == "" && o.monitoringAddr == "":
+		return usageError("every listen address is empty: nothing would be served")
+	}
+	if info, err := os.Stat(o.dir); err != nil {
+		return fmt.Errorf("--dir: %w", err)
+	} else if !info.IsDir() {
+		return fmt.Errorf("--dir: %s is a file; name the folder that holds one folder per cluster", o.dir)
+	}
+	return nil
+}
+
+// addresses are where a hub listens; "" = off.
+type addresses struct{ grpc, http, monitoring string }

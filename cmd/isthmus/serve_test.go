@@ -1,0 +1,406 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
+)
+
+// logbook is a log that tests wait on: whatever happens in a hub, it says so.
+type logbook struct {
+	mu    sync.Mutex
+	cond  *sync.Cond
+	text  bytes.Buffer
+	lines int
+}
+
+func newLogbook(t *testing.T) *logbook {
+	l := &logbook{}
+	l.cond = sync.NewCond(&l.mu)
+	stop := context.AfterFunc(t.Context(), l.cond.Broadcast)
+	t.Cleanup(func() { stop() })
+	return l
+}
+
+func (l *logbook) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines++
+	l.cond.Broadcast()
+	return l.text.Write(b)
+}
+
+func (l *logbook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// until checks now and whenever something was logged.
+func (l *logbook) until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for seen := -1; !ok(); {
+		l.mu.Lock()
+		for l.lines == seen && t.Context().Err() == nil {
+			l.cond.Wait()
+		}
+		seen = l.lines
+		l.mu.Unlock()
+		if t.Context().Err() != nil {
+			t.Fatalf("never came: %s\n%s", what, l)
+		}
+	}
+}
+
+// running is a hub in this process.
+type running struct {
+	addresses
+	url  string
+	dir  string
+	log  *logbook
+	stop func() error
+}
+
+func startHub(t *testing.T, files map[string]string, flags ...string) *running {
+	t.Helper()
+	r := &running{dir: t.TempDir(), log: newLogbook(t)}
+	for path, text := range files {
+		r.write(t, path, text)
+	}
+	o := &serveOptions{}
+	opened := make(chan addresses, 1)
+	o.opened = func(a addresses) { opened <- a }
+	c := serveCommand(o)
+	c.SetErr(r.log)
+	c.SetArgs(append([]string{"--dir", r.dir, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--monitoring-addr", "127.0.0.1:0"}, flags...))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- c.ExecuteContext(ctx) }()
+	r.stop = sync.OnceValue(func() error {
+		cancel()
+		return <-done
+	})
+	t.Cleanup(func() {
+		if err := r.stop(); err != nil {
+			t.Errorf("the hub ended with %v", err)
+		}
+	})
+	select {
+	case r.addresses = <-opened:
+	case err := <-done:
+		t.Fatalf("the hub did not start: %v", err)
+	}
+	r.url = "http://" + r.http
+	return r
+}
+
+func (r *running) write(t *testing.T, path, text string) {
+	t.Helper()
+	path = filepath.Join(r.dir, path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(next, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ask runs a command against the hub and reads its JSON.
+func ask[T any](t *testing.T, r *running, args string) T {
+	t.Helper()
+	var v T
+	got := command(t, append(strings.Fields(args), "--hub", r.url, "-o", "json")...)
+	if got.code != exitOK {
+		return v
+	}
+	if err := json.Unmarshal([]byte(got.stdout), &v); err != nil {
+		t.Fatalf("%s: %v\n%s", args, err, got.stdout)
+	}
+	return v
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(b)
+}
+
+func serviceYAML(cluster string, ips ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec:
+  clusterIP: 10.0.0.%d
+  ports: [{name: http, port: 80}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints:
+`, len(cluster))
+	for _, ip := range ips {
+		fmt.Fprintf(&b, "- {addresses: [%s], conditions: {ready: true}}\n", ip)
+	}
+	return b.String()
+}
+
+const webHost = "web.shop.svc.cluster.local"
+
+func counts(t *testing.T, r *running) map[string]debug.Count {
+	for _, s := range ask[[]debug.Service](t, r, "service list") {
+		if s.Hostname == webHost {
+			return s.Endpoints
+		}
+	}
+	return nil
+}
+
+func (r *running) untilReady(t *testing.T) {
+	t.Helper()
+	r.log.until(t, "an open gate", func() bool { code, _ := get(t, r.url+"/ready"); return code == http.StatusOK })
+}
+
+func TestServeFollowsTheFolders(t *testing.T) {
+	t.Parallel()
+	r := startHub(t, map[string]string{"east/web.yaml": serviceYAML("east", "10.1.0.1", "10.1.0.2")})
+	r.untilReady(t)
+	if got := counts(t, r)["east"]; got.Total != 2 {
+		t.Fatalf("east has %+v, want 2 endpoints", got)
+	}
+
+	r.write(t, "east/web.yaml", serviceYAML("east", "10.1.0.1"))
+	r.log.until(t, "one endpoint in east", func() bool { return counts(t, r)["east"].Total == 1 })
+
+	r.write(t, "west/web.yaml", serviceYAML("west", "10.2.0.1"))
+	r.log.until(t, "an endpoint in west", func() bool { return counts(t, r)["west"].Total == 1 })
+
+	x := ask[[]debug.Explanation](t, r, "service explain web.shop")
+	if len(x) != 1 || len(x[0].Contributions) != 2 || len(x[0].Endpoints) != 2 || x[0].Endpoints[0].Source.Revision == "" {
+		t.Errorf("explanation: %+v", x)
+	}
+
+	r.write(t, "west/web.yaml", "kind: [broken\n")
+	r.log.until(t, "a problem in west", func() bool {
+		for _, c := range ask[[]debug.Cluster](t, r, "cluster list") {
+			if c.ID == "west" && len(c.Problems) == 1 && strings.HasSuffix(c.Problems[0].Item, "web.yaml") {
+				return true
+			}
+		}
+		return false
+	})
+	if got := counts(t, r)["west"]; got.Total != 1 {
+		t.Errorf("a broken file took its last good content along: %+v", got)
+	}
+	if _, metrics := get(t, "http://"+r.monitoring+"/metrics"); !strings.Contains(metrics, `isthmus_file_problems_total{cluster="west"} 1`) {
+		t.Error("the problem is not counted")
+	}
+
+	if err := os.RemoveAll(filepath.Join(r.dir, "west")); err != nil {
+		t.Fatal(err)
+	}
+	r.log.until(t, "west gone", func() bool { _, there := counts(t, r)["west"]; return !there })
+	if got := counts(t, r)["east"]; got.Total != 1 {
+		t.Errorf("east lost endpoints with west: %+v", got)
+	}
+}
+
+func TestServeListsWhatIsNotServed(t *testing.T) {
+	t.Parallel()
+	r := startHub(t, map[string]string{"east/vs.yaml": `apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: web, namespace: shop}
+spec: {hosts: [web]}
+`})
+	r.untilReady(t)
+	got := command(t, "cluster", "list", "-o", "wide", "--hub", r.url)
+	if !strings.Contains(got.stdout, "VirtualService") || !strings.Contains(got.stdout, "1 accepted, not used by this version") {
+		t.Errorf("cluster list -o wide:\n%s", got.stdout)
+	}
+}
+
+// adsClient is a proxy's stream.
+func adsClient(t *testing.T, addr string) discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+func node(t *testing.T, cluster string) *corev3.Node {
+	t.Helper()
+	meta, err := structpb.NewStruct(map[string]any{"CLUSTER_ID": cluster, "NAMESPACE": "shop", "INTERCEPTION_MODE": "NONE"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &corev3.Node{Id: "sidecar~127.0.0.9~client-1.shop~shop.svc.cluster.local", Metadata: meta}
+}
+
+func TestServeShowsItsProxies(t *testing.T) {
+	t.Parallel()
+	r := startHub(t, map[string]string{"east/web.yaml": serviceYAML("east", "10.1.0.1")})
+	r.untilReady(t)
+	stream := adsClient(t, r.grpc)
+	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node(t, "east"), TypeUrl: gen.ClusterURL}); err != nil {
+		t.Fatal(err)
+	}
+	res, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := ask[[]debug.Proxy](t, r, "proxy list"); len(p) != 1 || p[0].Name != "client-1.shop" || p[0].Types["cds"].Status != "STALE" {
+		t.Errorf("proxy list before the ACK: %+v", p)
+	}
+	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: gen.ClusterURL, ResponseNonce: res.Nonce}); err != nil {
+		t.Fatal(err)
+	}
+	table := command(t, "proxy", "config", "clusters", "client-1.shop", "--hub", r.url)
+	if !strings.Contains(table.stdout, "outbound|80||"+webHost) {
+		t.Errorf("proxy config clusters:\n%s%s", table.stdout, table.stderr)
+	}
+	table = command(t, "proxy", "config", "all", "client-1.shop", "--hub", r.url)
+	if table.code != exitOK || !strings.Contains(table.stdout, "10.1.0.1:8080") {
+		t.Errorf("proxy config all:\n%s%s", table.stdout, table.stderr)
+	}
+	x := ask[[]debug.Explanation](t, r, "service explain web --proxy client-1.shop")
+	if len(x) != 1 || x[0].Reason != "" || len(x[0].Endpoints) != 1 || x[0].Endpoints[0].Priority == nil {
+		t.Errorf("explanation for the proxy: %+v", x)
+	}
+	// What is asked next is answered next: the ACK has been handled by then.
+	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: gen.EndpointURL, ResourceNamesSubscribe: []string{"outbound|80||" + webHost}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	if p := ask[[]debug.Proxy](t, r, "proxy list"); len(p) != 1 || p[0].Types["cds"].Status != "SYNCED" {
+		t.Errorf("proxy list after the ACK: %+v", p)
+	}
+}
+
+func TestServeRefusesProxiesOfUnknownClusters(t *testing.T) {
+	t.Parallel()
+	r := startHub(t, map[string]string{"east/web.yaml": serviceYAML("east", "10.1.0.1")}, "--cluster-aliases", "orient=east")
+	r.untilReady(t)
+	for cluster, want := range map[string]codes.Code{"north": codes.InvalidArgument, "": codes.InvalidArgument, "orient": codes.OK} {
+		stream := adsClient(t, r.grpc)
+		if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node(t, cluster), TypeUrl: gen.ClusterURL}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); status.Code(err) != want {
+			t.Errorf("cluster %q: %v, want %s", cluster, err, want)
+		}
+	}
+}
+
+func TestServeStopsInOrder(t *testing.T) {
+	t.Parallel()
+	r := startHub(t, map[string]string{"east/web.yaml": serviceYAML("east", "10.1.0.1")})
+	r.untilReady(t)
+	stream := adsClient(t, r.grpc)
+	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node(t, "east"), TypeUrl: gen.ClusterURL}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the stream ended with %v, want Unavailable", err)
+	}
+	if !strings.Contains(r.log.String(), "hub stopped") {
+		t.Errorf("log:\n%s", r.log)
+	}
+}
+
+func TestServeWithServersOff(t *testing.T) {
+	t.Parallel()
+	r := startHub(t, map[string]string{"east/web.yaml": serviceYAML("east", "10.1.0.1")}, "--grpc-addr", "", "--monitoring-addr", "")
+	r.untilReady(t)
+	if r.grpc != "" || r.monitoring != "" {
+		t.Errorf("listens at %+v", r.addresses)
+	}
+	if got := command(t, "proxy", "list", "--hub", r.url); got.code != exitOK {
+		t.Errorf("proxy list: %+v", got)
+	}
+}
+
+func TestTakenPortIsSaidFirst(t *testing.T) {
+	t.Parallel()
+	r := startHub(t, nil)
+	got := command(t, "serve", "--dir", r.dir, "--grpc-addr", r.grpc, "--http-addr", "", "--monitoring-addr", "")
+	if got.code != exitFailure || !strings.Contains(got.stderr, "--grpc-addr") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestVersionEndpoint(t *testing.T) {
+	t.Parallel()
+	r := startHub(t, nil)
+	if code, body := get(t, "http://"+r.monitoring+"/version"); code != http.StatusOK || !strings.Contains(body, `"version":"unknown"`) {
+		t.Errorf("%d %s", code, body)
+	}
+}
+
+func TestServeOptionsOfTheMesh(t *testing.T) {
+	t.Parallel()
+	r := startHub(t, map[string]string{
+		"mesh.yaml": "trustDomain: mesh.test\n", "west/web.yaml": serviceYAML("west", "10.2.0.1"), "east/web.yaml": serviceYAML("east", "10.1.0.1"),
+	}, "--cluster-id", "west", "--domain", "mesh.test")
+	r.untilReady(t)
+	if _, mesh := get(t, r.url+"/debug/mesh"); !strings.Contains(mesh, "mesh.test") {
+		t.Errorf("mesh: %s", mesh)
+	}
+	x := ask[[]debug.Explanation](t, r, "service explain web.shop.svc.mesh.test")
+	won := func(c debug.Contribution) bool { return c.Won && strings.HasSuffix(c.Source.Shard, "/west") }
+	if len(x) != 1 || !slices.ContainsFunc(x[0].Contributions, won) {
+		t.Errorf("the configuration cluster's definition is not in force: %+v", x)
+	}
+	if c := ask[[]debug.Cluster](t, r, "cluster list"); len(c) == 0 || c[0].ID != "west" {
+		t.Errorf("the configuration cluster is not first: %+v", c)
+	}
+}
