@@ -45,10 +45,13 @@ func (r *rig) pipe(p wire.Protocol) *xdstest.Pipe {
 	return xdstest.NewPipe(r.Context(), p, func(p wire.Protocol, e *xdstest.PipeEnd) error { return r.server.Serve(p, e) })
 }
 
-// envoy connects a client that is disconnected when the test ends.
-func (r *rig) envoy(p wire.Protocol, n *corev3.Node) *xdstest.Envoy {
+// envoy connects a client.
+func (r *rig) envoy(p wire.Protocol, n *corev3.Node, change ...func(*xdstest.Envoy)) *xdstest.Envoy {
 	r.Helper()
 	e := xdstest.NewEnvoy(p, n, func() (xdstest.Stream, error) { return r.pipe(p), nil })
+	for _, f := range change {
+		f(e)
+	}
 	if err := e.Connect(); err != nil {
 		r.Fatal(err)
 	}

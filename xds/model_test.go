@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +23,7 @@ import (
 // client that behaves like Envoy holds what the generators make of the current snapshot.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	seeds := 60
+	seeds := 3000
 	if testing.Short() {
 		seeds = 10
 	}
@@ -65,8 +66,9 @@ type modelRun struct {
 	rnd      *rand.Rand
 	services map[string]xdstest.Service
 	envoys   []*xdstest.Envoy
-	log      []string
-	serial   int // makes refused content unique, so that sending one again is a fault
+	mu       sync.Mutex
+	log      []string // guarded by mu
+	serial   int      // makes refused content unique, so that sending one again is a fault
 }
 
 func runModel(t *testing.T, seed uint64) {
@@ -77,8 +79,10 @@ func runModel(t *testing.T, seed uint64) {
 		}
 	}()
 	for i, p := range []wire.Protocol{wire.SotW, wire.Delta} {
-		e := m.envoy(p, node(i))
-		e.Fault = picky
+		e := m.envoy(p, node(i), func(e *xdstest.Envoy) {
+			e.Fault = picky
+			e.Trace = func(line string) { m.note("%d %s", i, line) }
+		})
 		m.envoys = append(m.envoys, e)
 		defer func() { e.Disconnect() }()
 	}
@@ -106,7 +110,11 @@ func (m *modelRun) settle() {
 	}
 }
 
-func (m *modelRun) note(format string, a ...any) { m.log = append(m.log, fmt.Sprintf(format, a...)) }
+func (m *modelRun) note(format string, a ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.log = append(m.log, fmt.Sprintf(format, a...))
+}
 
 func (m *modelRun) step() {
 	e := m.envoys[m.rnd.IntN(len(m.envoys))]

@@ -177,16 +177,18 @@ func (w *watch) settleProbe(ids []uint32) {
 	}
 }
 
-// probe sends the next group of suspects alone.
+// probe sends the next group of suspects alone. Groups of which nothing is left are passed over.
 func (st *stream) probe(w *watch, pc *pushcontext.PushContext) error {
-	group := w.probes[0]
-	w.probes = w.probes[1:]
-	r := st.probeReply(w, pc, group)
-	if len(r.ids) == 0 {
+	for len(w.probes) > 0 {
+		group := w.probes[0]
+		w.probes = w.probes[1:]
+		r := st.probeReply(w, pc, group)
+		if len(r.ids) > 0 {
+			return st.send(w, r)
+		}
 		w.settleProbe(group)
-		return nil
 	}
-	return st.send(w, r)
+	return nil
 }
 
 func (st *stream) probeReply(w *watch, pc *pushcontext.PushContext, group []uint32) *reply {

@@ -27,6 +27,8 @@ type Envoy struct {
 
 	// Fault, which may be nil, says why a resource is refused; "" accepts it. Set before Connect.
 	Fault func(typeURL, name string, body []byte) string
+	// Trace, which may be nil, is told of every message. Set before Connect.
+	Trace func(line string)
 
 	mu         sync.Mutex
 	stream     Stream // guarded by mu, as are all below
@@ -114,7 +116,14 @@ func (e *Envoy) first(url string) {
 	e.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: url, ResourceNamesSubscribe: names, InitialResourceVersions: maps.Clone(t.recorded)})
 }
 
+func (e *Envoy) trace(format string, a ...any) {
+	if e.Trace != nil {
+		e.Trace(fmt.Sprintf(format, a...))
+	}
+}
+
 func (e *Envoy) send(m proto.Message) {
+	e.trace("-> %v", m)
 	if !e.introduced {
 		e.introduced = true
 		switch r := m.(type) {
@@ -186,6 +195,9 @@ func (e *Envoy) Release() {
 	defer e.mu.Unlock()
 	clear(e.hold)
 	for _, m := range e.delayed {
+		if r, ok := m.(*discoveryv3.DiscoveryRequest); ok { // what is wanted now
+			r.ResourceNames = slices.Sorted(maps.Keys(e.types[r.TypeUrl].sub))
+		}
 		e.send(m)
 	}
 	e.delayed = nil
@@ -238,6 +250,13 @@ func (e *Envoy) violation(format string, a ...any) {
 // item is one resource of a response.
 type item struct{ name, version, body string }
 
+func names(items []item) (out []string) {
+	for _, i := range items {
+		out = append(out, i.name)
+	}
+	return out
+}
+
 func (e *Envoy) delta(m *discoveryv3.DeltaDiscoveryResponse) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -248,6 +267,7 @@ func (e *Envoy) delta(m *discoveryv3.DeltaDiscoveryResponse) {
 		}
 		items = append(items, item{r.Name, r.Version, string(r.Resource.GetValue())})
 	}
+	e.trace("<- %s nonce %s: %q, removed %q", m.TypeUrl, m.Nonce, names(items), m.RemovedResources)
 	e.unique(m.TypeUrl, items, m.RemovedResources)
 	fault, bad := e.apply(m.TypeUrl, items, m.RemovedResources)
 	req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce, ErrorDetail: status(fault)}
@@ -282,6 +302,7 @@ func (e *Envoy) sotw(m *discoveryv3.DiscoveryResponse) {
 			}
 		}
 	}
+	e.trace("<- %s nonce %s: %q", m.TypeUrl, m.Nonce, names(items))
 	e.unique(m.TypeUrl, items, nil)
 	fault, bad := e.apply(m.TypeUrl, items, removed)
 	if fault == "" {
