@@ -128,12 +128,8 @@ func (Clusters) Build(v pushcontext.View, c Class, name string) ([]byte, error) 
 }
 
 func outboundCluster(s *pushcontext.ShapeView, c Class, name string) *clusterv3.Cluster {
-	_, number, ok := parseOutbound(name)
+	port, ok := portNamed(s, name)
 	if !ok || !served(s) {
-		return nil
-	}
-	port, ok := servedPort(s, number)
-	if !ok {
 		return nil
 	}
 	out := baseCluster(s.Mesh, name)

@@ -98,18 +98,23 @@ func outboundNames(s *pushcontext.ShapeView) []string {
 	return names
 }
 
+// portNamed gives the port that an outbound name means, false if it is not one of the service's.
+func portNamed(s *pushcontext.ShapeView, name string) (model.Port, bool) {
+	host, number, ok := parseOutbound(name)
+	if !ok || host != s.Key.Host {
+		return model.Port{}, false
+	}
+	return servedPort(s, number)
+}
+
 // Build implements Generator.
 func (Endpoints) Build(v pushcontext.View, c Class, name string) ([]byte, error) {
 	s, ok := v.(*pushcontext.ServiceView)
 	if !ok {
 		return nil, errView(EndpointURL, v)
 	}
-	_, number, ok := parseOutbound(name)
+	port, ok := portNamed(s.Shape, name)
 	if !ok || !pushed(s.Shape, c) {
-		return nil, errName(EndpointURL, name)
-	}
-	port, ok := servedPort(s.Shape, number)
-	if !ok {
 		return nil, errName(EndpointURL, name)
 	}
 	return marshal(assignment(name, selectEndpoints(candidatesOf(s, port), c)))

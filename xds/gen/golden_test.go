@@ -34,28 +34,25 @@ type scenario struct {
 
 func (s scenario) resources(t testing.TB) []resource {
 	t.Helper()
+	return s.buildAll(t, s.views())
+}
+
+// views are those that the scenario's proxy can see.
+func (s scenario) views() []pushcontext.View {
 	views := []pushcontext.View{s.mesh, &pushcontext.TargetsView{Targets: s.targets, Mesh: s.mesh}}
-	ports := map[uint16]bool{}
+	ports := map[uint16][]svc{}
 	for _, x := range s.services {
-		v := x.view(s.mesh)
-		if !v.Shape.Visible(s.class.Cluster, s.class.Namespace) {
-			continue
+		if v := x.view(s.mesh); v.Shape.Visible(s.class.Cluster, s.class.Namespace) {
+			views = append(views, v, v.Shape)
 		}
-		views = append(views, v, v.Shape)
 		for _, p := range x.ports {
-			ports[p.Number] = true
+			ports[p.Number] = append(ports[p.Number], x)
 		}
 	}
-	for n := range ports {
-		var with []svc
-		for _, x := range s.services {
-			if slices.ContainsFunc(x.ports, func(p model.Port) bool { return p.Number == n }) {
-				with = append(with, x)
-			}
-		}
+	for n, with := range ports {
 		views = append(views, portView(n, s.mesh, with...))
 	}
-	return s.buildAll(t, views)
+	return views
 }
 
 func (s scenario) buildAll(t testing.TB, views []pushcontext.View) []resource {
