@@ -37,18 +37,30 @@ type hub struct {
 
 // inBubble runs f with fake time.
 func inBubble(t *testing.T, o aggregate.Options, f func(*hub)) {
+	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &hub{t: t, done: make(chan error, 1)}
-		h.Hub = pushcontext.NewHub(func(_ *pushcontext.PushContext, d *pushcontext.Delta) { h.deltas = append(h.deltas, d) })
-		o.Hub = h.Hub
-		h.Controller = aggregate.New(o)
+		h := newHub(t, o)
 		f(h)
-		h.stop()
-		if err := <-h.done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		h.finish()
 	})
+}
+
+func newHub(t *testing.T, o aggregate.Options) *hub {
+	h := &hub{t: t, done: make(chan error, 1)}
+	h.Hub = pushcontext.NewHub(func(_ *pushcontext.PushContext, d *pushcontext.Delta) { h.deltas = append(h.deltas, d) })
+	o.Hub = h.Hub
+	h.Controller = aggregate.New(o)
+	return h
+}
+
+// finish stops the controller and waits for it.
+func (h *hub) finish() {
+	h.t.Helper()
+	h.stop()
+	if err := <-h.done; err != nil {
+		h.t.Errorf("Run: %v", err)
+	}
 }
 
 func (h *hub) start() {
