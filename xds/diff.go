@@ -186,7 +186,10 @@ func (d *differ) offer(r *resource, id uint32) {
 		return
 	}
 	switch {
-	case r.failed() || d.w.suspect.Contains(id):
+	case r.failed():
+		return
+	case d.w.suspect.Contains(id):
+		d.w.putOff.Add(id)
 		return
 	case d.w.refused(r, id):
 		return

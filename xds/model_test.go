@@ -81,7 +81,9 @@ func runModel(t *testing.T, seed uint64) {
 	for i, p := range []wire.Protocol{wire.SotW, wire.Delta} {
 		e := m.envoy(p, node(i), func(e *xdstest.Envoy) {
 			e.Fault = picky
-			e.Trace = func(line string) { m.note("%d %s", i, line) }
+			if testing.Verbose() {
+				e.Trace = func(line string) { m.note("%d %s", i, line) }
+			}
 		})
 		m.envoys = append(m.envoys, e)
 		defer func() { e.Disconnect() }()

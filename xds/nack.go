@@ -174,6 +174,9 @@ func (w *watch) suspects(groups ...[]uint32) {
 func (w *watch) settleProbe(ids []uint32) {
 	for _, id := range ids {
 		w.suspect.Remove(id)
+		if w.putOff.CheckedRemove(id) {
+			w.must.Add(id)
+		}
 	}
 }
 
@@ -199,8 +202,10 @@ func (st *stream) probeReply(w *watch, pc *pushcontext.PushContext, group []uint
 		x, _, _ := d.lookup(st.aud, st.t.name(id))
 		if x == nil || x.failed() || !w.wants(id) {
 			w.suspect.Remove(id)
+			w.must.Add(id) // is answered in the ordinary way
 			continue
 		}
+		w.putOff.Remove(id)
 		r.resources, r.ids, r.sums = append(r.resources, x), append(r.ids, id), append(r.sums, x.Sum)
 	}
 	if st.protocol == wire.SotW && w.rule.whole && len(r.ids) > 0 {

@@ -39,6 +39,7 @@ type watch struct {
 	pending []pending // responses without ACK or NACK, oldest first
 	probes  [][]uint32
 	suspect *roaring.Bitmap // union of probes and of the probe on its way
+	putOff  *roaring.Bitmap // suspects that are due again once they are settled
 
 	// Interest in views, see interest.go.
 	keys map[pushcontext.ViewKey]int
@@ -58,7 +59,7 @@ type pending struct {
 func newWatch(typ int, r *rule, g gen.Generator) *watch {
 	return &watch{
 		typ: typ, rule: r, gen: g, answer: true,
-		sub: roaring.New(), sent: roaring.New(), must: roaring.New(), gone: roaring.New(), suspect: roaring.New(),
+		sub: roaring.New(), sent: roaring.New(), must: roaring.New(), gone: roaring.New(), suspect: roaring.New(), putOff: roaring.New(),
 		keys: map[pushcontext.ViewKey]int{},
 	}
 }
@@ -265,7 +266,8 @@ func (w *watch) move(from, to *names) {
 			ids[i] = one(ids[i])
 		}
 	}
-	w.sub, w.sent, w.must, w.gone, w.suspect = set(w.sub), set(w.sent), set(w.must), set(w.gone), set(w.suspect)
+	w.sub, w.sent, w.must, w.gone = set(w.sub), set(w.sent), set(w.must), set(w.gone)
+	w.suspect, w.putOff = set(w.suspect), set(w.putOff)
 	w.rejected, w.known = moved(w.rejected, one), moved(w.known, one)
 	for _, p := range w.pending {
 		list(p.ids)
