@@ -17,6 +17,7 @@ type candidate struct {
 	network  string
 	source   *model.Source
 	id       rowID
+	index    int  // within the row
 	selected bool // by a selector, not stated by its registry
 }
 
@@ -36,7 +37,7 @@ func gather(in *mergeInput, defs []ranked, shape *pushcontext.ShapeView) *gather
 		for i := range r.obj.Endpoints {
 			e := &r.obj.Endpoints[i]
 			name, known := names.of(r.id.shard, e.PortName)
-			g.consider(in, shape, candidate{ep: e, id: r.id, source: sourceOf(e, r.obj), port: e.PortName}, name, known)
+			g.consider(in, shape, candidate{ep: e, id: r.id, index: i, source: sourceOf(e, r.obj), port: e.PortName}, name, known)
 		}
 	}
 	for _, d := range in.services {
@@ -180,7 +181,7 @@ func compareCandidates(a, b candidate) int {
 	}
 	return cmp.Or(
 		-compareTrue(a.selected, b.selected), a.id.shard.Compare(b.id.shard),
-		b.source.Time.Compare(a.source.Time), strings.Compare(a.id.key, b.id.key),
+		b.source.Time.Compare(a.source.Time), strings.Compare(a.id.key, b.id.key), cmp.Compare(a.index, b.index),
 	)
 }
 

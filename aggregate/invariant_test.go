@@ -164,7 +164,7 @@ func (w *world) step() {
 	case n == 38:
 		w.late()
 	case n == 39:
-		synctest.Wait() // or it would replace a replacement that is about to sync
+		synctest.Wait()         // or it would replace a replacement that is about to sync
 		w.Attach(memory.New(k)) // a replacement that never syncs
 	}
 }
