@@ -28,6 +28,7 @@ type portSummary struct {
 	direct    bool                                // some service is reached by its endpoints' own addresses
 	short     bool                                // some host has short names
 	plain     bool                                // every service is plain HTTP
+	addrs     *addrSet                            // of all services, in all members
 }
 
 func summaryOf(v *pushcontext.PortView) *portSummary {
@@ -35,7 +36,7 @@ func summaryOf(v *pushcontext.PortView) *portSummary {
 }
 
 func summarise(v *pushcontext.PortView) *portSummary {
-	out := &portSummary{plain: true}
+	out := &portSummary{plain: true, addrs: addressesOf(v)}
 	first := make(map[string]*pushcontext.ShapeView, len(v.Services))
 	for _, s := range v.Services {
 		out.private = out.private || !s.Export.Public
@@ -58,6 +59,36 @@ func summarise(v *pushcontext.PortView) *portSummary {
 		out.shared[s.Key.Host] = append(out.shared[s.Key.Host], s)
 	}
 	return out
+}
+
+// addressesOf collects every address that may mean a service of the port to some proxy.
+func addressesOf(v *pushcontext.PortView) *addrSet {
+	n := 0
+	for _, s := range v.Services {
+		n += len(s.Addresses)
+	}
+	out := newAddrSet(n)
+	for _, s := range v.Services {
+		for _, list := range s.Addresses {
+			for _, x := range list {
+				out.add(x.Addr())
+			}
+		}
+		if x, ok := literal(s); ok {
+			out.add(x)
+		}
+	}
+	return out
+}
+
+// literal gives the address that a service has as its host name.
+func literal(s *pushcontext.ShapeView) (netip.Addr, bool) {
+	host := s.Key.Host
+	if host == "" || host[0] < '0' || host[0] > '9' {
+		return netip.Addr{}, false // as no address begins
+	}
+	x, err := netip.ParseAddr(strings.TrimSuffix(host, "."))
+	return x, err == nil
 }
 
 // traits are those that decide which services a proxy sees, and at which addresses.
@@ -84,12 +115,13 @@ type placed struct {
 // arrangement is what a class of proxies sees on one port.
 type arrangement struct {
 	services []placed           // oldest first
-	claims   map[netip.Addr]int // which service an address means
+	addrs    *addrSet           // of all services, visible or not
+	claims   map[netip.Addr]int // which service a contested address means
 }
 
 // arrange picks the visible services of a port, one for each host, and gives each address to one.
 func arrange(v *pushcontext.PortView, c Class) *arrangement {
-	a := &arrangement{services: make([]placed, 0, len(v.Services)), claims: make(map[netip.Addr]int, len(v.Services))}
+	a := &arrangement{services: make([]placed, 0, len(v.Services)), addrs: summaryOf(v).addrs, claims: map[netip.Addr]int{}}
 	for s, p := range visible(v, c) {
 		a.services = append(a.services, placed{shape: s, port: p})
 	}
@@ -134,7 +166,9 @@ func (a *arrangement) claim(c Class) {
 	var remote []int
 	for i := range a.services {
 		p := &a.services[i]
-		a.literal(i)
+		if x, ok := literal(p.shape); ok {
+			a.give(x, i)
+		}
 		own := false
 		p.member, own = memberFor(p.shape, c.Cluster)
 		p.addresses = p.shape.Addresses[p.member]
@@ -146,7 +180,7 @@ func (a *arrangement) claim(c Class) {
 	}
 	for _, i := range remote {
 		p := &a.services[i]
-		if slices.ContainsFunc(p.addresses, func(x netip.Prefix) bool { _, taken := a.claims[x.Addr()]; return taken }) {
+		if slices.ContainsFunc(p.addresses, a.taken) {
 			p.addresses, p.hidden = nil, true
 			continue
 		}
@@ -154,28 +188,34 @@ func (a *arrangement) claim(c Class) {
 	}
 }
 
-// literal claims the address that a service has as its host name.
-func (a *arrangement) literal(i int) {
-	host := a.services[i].shape.Key.Host
-	if host == "" || host[0] < '0' || host[0] > '9' {
-		return // as no address begins
-	}
-	if x, err := netip.ParseAddr(strings.TrimSuffix(host, ".")); err == nil {
-		if _, taken := a.claims[x]; !taken {
-			a.claims[x] = i
+func (a *arrangement) take(i int) {
+	for _, x := range a.services[i].addresses {
+		if single(x) {
+			a.give(x.Addr(), i)
 		}
 	}
 }
 
-func (a *arrangement) take(i int) {
-	for _, x := range a.services[i].addresses {
-		if !single(x) {
-			continue
-		}
-		if _, taken := a.claims[x.Addr()]; !taken {
-			a.claims[x.Addr()] = i
-		}
+func (a *arrangement) give(x netip.Addr, i int) {
+	if !a.addrs.contested(x) {
+		return
 	}
+	if _, taken := a.claims[x]; !taken {
+		a.claims[x] = i
+	}
+}
+
+func (a *arrangement) taken(x netip.Prefix) bool {
+	if !a.addrs.contested(x.Addr()) {
+		return false
+	}
+	_, taken := a.claims[x.Addr()]
+	return taken
+}
+
+// owns reports whether an address of service i means that service.
+func (a *arrangement) owns(i int, x netip.Addr) bool {
+	return !a.addrs.contested(x) || a.claims[x] == i
 }
 
 // memberFor gives the member whose addresses of the service a proxy uses, and whether they hold where
@@ -201,7 +241,7 @@ func single(p netip.Prefix) bool {
 func (a *arrangement) vips(i int, c Class) []netip.Addr {
 	var out []netip.Addr
 	for _, x := range a.services[i].addresses {
-		if single(x) && a.claims[x.Addr()] == i && c.speaks(x.Addr()) {
+		if single(x) && a.owns(i, x.Addr()) && c.speaks(x.Addr()) {
 			out = append(out, x.Addr())
 		}
 	}

@@ -144,6 +144,7 @@ func scenarios() []scenario {
 		{name: "tuned-mesh", mesh: newMesh(tuned), class: sidecar("c1", "shop", func(c *gen.Class) { c.Locality = model.ParseLocality("r1/z1"); c.IPv6 = true }),
 			services: []svc{shop, api}, targets: targets[:1]},
 		{name: "conflicts", mesh: newMesh(), class: sidecar("c1", "shop"), services: conflicting()},
+		{name: "collisions", mesh: newMesh(), class: sidecar("c1", "shop"), services: colliding()},
 		{name: "istio-proxy", mesh: newMesh(), class: sidecar("c1", "shop", func(c *gen.Class) {
 			c.Extensions = gen.ExtIstioALPN | gen.ExtIstioMetadataExchange | gen.ExtIstioPeerMetadata | gen.ExtIstioStats
 		}), services: []svc{shop, db}, targets: targets[:1]},

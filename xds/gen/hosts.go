@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -48,27 +49,43 @@ type hostKey struct {
 type hostCache struct {
 	name kubeName // read-only
 
+	last atomic.Pointer[encodedHost] // the newest: most services look the same to most proxies
+
 	mu    sync.Mutex
-	bytes map[hostKey][]byte // guarded by mu
+	bytes map[hostKey]*encodedHost // guarded by mu
+}
+
+// encodedHost is a virtual host with its field tag.
+type encodedHost struct {
+	key   hostKey
+	bytes []byte
 }
 
 func hostsOf(s *pushcontext.ShapeView) *hostCache {
 	return s.Derived().Do(pushcontext.MemoKey{Generator: memoHosts},
 		func() any {
-			return &hostCache{name: shortNames(s.Key.Host, s.Mesh.DomainSuffix), bytes: map[hostKey][]byte{}}
+			return &hostCache{name: shortNames(s.Key.Host, s.Mesh.DomainSuffix), bytes: map[hostKey]*encodedHost{}}
 		}).(*hostCache)
 }
 
 func (h *hostCache) get(k hostKey) []byte {
+	if e := h.last.Load(); e != nil && e.key == k {
+		return e.bytes
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.bytes[k]
+	if e := h.bytes[k]; e != nil {
+		return e.bytes
+	}
+	return nil
 }
 
 func (h *hostCache) put(k hostKey, b []byte) {
+	e := &encodedHost{k, b}
+	h.last.Store(e)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.bytes[k] = b
+	h.bytes[k] = e
 }
 
 // table collects the virtual hosts of one route table.
@@ -173,7 +190,7 @@ func (t *table) key(i int) (k hostKey, whole bool) {
 	if k.vips {
 		k.member, k.v4, k.v6 = s.member, t.class.speaks(netip.IPv4Unspecified()), t.class.speaks(netip.IPv6Unspecified())
 		for _, a := range s.addresses {
-			if single(a) && t.placed.claims[a.Addr()] != i {
+			if single(a) && !t.placed.owns(i, a.Addr()) {
 				return k, false
 			}
 		}

@@ -267,19 +267,7 @@ func TestRouteDomains(t *testing.T) {
 // Domains that two virtual hosts would share belong to one: Envoy would refuse the whole table.
 func TestRouteDomainCollisions(t *testing.T) {
 	t.Parallel()
-	se := func(host string, edits ...func(*pushcontext.ShapeView)) svc {
-		return svc{host: host, ns: "shop", ports: []model.Port{httpPort(80)}, edit: func(s *pushcontext.ShapeView) {
-			for _, e := range edits {
-				e(s)
-			}
-		}}
-	}
-	list := []svc{
-		{host: "cart.shop.svc.cluster.local", ports: []model.Port{httpPort(80)}, vips: members("c1", "10.0.0.1")},
-		{host: "nodes.shop.svc.cluster.local", ports: []model.Port{httpPort(80)}, resolution: model.Passthrough},
-		se("cart"), se("cart.shop"), se("CART.shop.svc"), se("cart.shop.svc."), se("*.nodes.shop"), se("*.nodes"), se("Up.example"), se("up.example"),
-		se("up.example."), se("10.0.0.1"), se("*"), se("NODES.shop.svc.cluster.local"),
-	}
+	list := colliding()
 	for _, c := range []gen.Class{sidecar("c1", "shop"), sidecar("c1", "other"), router("c1", "shop"), sidecar("c1", "shop", noInterception)} {
 		v := portView(80, newMesh(), list...)
 		first := domains(t, v, c)
@@ -297,7 +285,7 @@ func TestRouteDomainCollisions(t *testing.T) {
 	m := newMesh()
 	v := portView(80, m, list[0])
 	domains(t, v, sidecar("c1", "shop"))
-	with := &pushcontext.PortView{Number: 80, Mesh: m, Services: append(portView(80, m, se("cart")).Services, v.Services...)}
+	with := &pushcontext.PortView{Number: 80, Mesh: m, Services: append(portView(80, m, list[2]).Services, v.Services...)}
 	domains(t, with, sidecar("c1", "shop"))
 }
 
@@ -385,4 +373,17 @@ func TestPortOfTwoProtocols(t *testing.T) {
 	if d := cmp.Diff([]string{"outbound|53||dns.a.svc.cluster.local"}, names(t, gen.Clusters{}, v.Shape, sidecar("c1", "a"))); d != "" {
 		t.Error(d)
 	}
+}
+
+// colliding has hosts that are short names, addresses or other spellings of each other.
+func colliding() []svc {
+	list := []svc{
+		{host: "cart.shop.svc.cluster.local", ports: []model.Port{httpPort(80)}, vips: members("c1", "10.0.0.1")},
+		{host: "nodes.shop.svc.cluster.local", ports: []model.Port{httpPort(80)}, resolution: model.Passthrough},
+	}
+	for _, h := range []string{"cart", "cart.shop", "CART.shop.svc", "cart.shop.svc.", "*.nodes.shop", "*.nodes", "Up.example", "up.example",
+		"up.example.", "10.0.0.1", "*", "NODES.shop.svc.cluster.local"} {
+		list = append(list, svc{host: h, ns: "shop", ports: []model.Port{httpPort(80)}})
+	}
+	return list
 }
