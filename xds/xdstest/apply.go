@@ -85,7 +85,11 @@ func (e *Envoy) clusters(items []item, removed []string, bad map[string]bool) {
 			continue
 		}
 		t.have[i.name] = i.body
-		if !usesEDS(i.body) {
+		if !usesEDS(i.body) { // one that was an EDS cluster gives up its endpoints
+			if e.types[gen.EndpointURL].sub[i.name] {
+				unsubscribe = append(unsubscribe, i.name)
+			}
+			delete(e.warming, i.name)
 			continue
 		}
 		e.warming[i.name] = true
