@@ -158,3 +158,18 @@ func (t *TypeStatus) State() SyncState {
 	}
 	return SyncStale
 }
+
+// showRejected publishes the names that the proxy refuses, once the turn has settled which.
+func (st *stream) showRejected() {
+	for _, w := range st.watches {
+		if w == nil {
+			continue
+		}
+		var names []string
+		for id := range w.rejected {
+			names = append(names, st.t.name(id))
+		}
+		slices.Sort(names)
+		st.status.rejected(w, names)
+	}
+}

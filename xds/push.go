@@ -39,6 +39,7 @@ func (st *stream) turn() error {
 	if err := st.removeLate(pc); err != nil {
 		return err
 	}
+	st.showRejected()
 	st.converged(pc, before)
 	return nil
 }
