@@ -2,6 +2,7 @@ package gen_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -13,7 +14,7 @@ func manyServices(n int, port model.Port) []svc {
 	out := make([]svc, n)
 	for i := range out {
 		out[i] = svc{host: fmt.Sprintf("svc-%d.ns-%d.svc.cluster.local", i, i%100), ports: []model.Port{port},
-			vips: map[model.ClusterID][]string{"c1": {fmt.Sprintf("10.%d.%d.1", i/250, i%250)}, "c2": {fmt.Sprintf("10.%d.%d.1", (i+7)/250, (i+7)%250)}}}
+			vips: map[model.ClusterID][]string{"c1": {fmt.Sprintf("10.%d.%d.1", i/250, i%250)}, "c2": {fmt.Sprintf("11.%d.%d.1", i/250, i%250)}}}
 	}
 	return out
 }
@@ -34,10 +35,8 @@ func BenchmarkRouteTable10k(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		changed := &pushcontext.PortView{Number: 80, Mesh: m, Services: append([]*pushcontext.ShapeView(nil), v.Services...)}
-		at := i % len(services)
-		changed.Services[at] = changed.Services[at:][0]
-		s := services[at]
-		changed.Services[at] = s.shape(m)
+		at := slices.IndexFunc(v.Services, func(s *pushcontext.ShapeView) bool { return s.Key.Host == services[i%len(services)].host })
+		changed.Services[at] = services[i%len(services)].shape(m)
 		if got := len(g.Names(changed, c)); got != 1 {
 			b.Fatal(got)
 		}

@@ -25,7 +25,7 @@ const httpOptionsKey = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 func baseCluster(m *pushcontext.MeshView, name string) *clusterv3.Cluster {
 	out := &clusterv3.Cluster{
 		Name:            name,
-		ConnectTimeout:  durationOr(m.Config.GetConnectTimeout(), 10*time.Second),
+		ConnectTimeout:  atLeast(time.Millisecond, m.Config.GetConnectTimeout(), 10*time.Second),
 		CircuitBreakers: &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{unlimited()}},
 	}
 	out.UpstreamConnectionOptions = keepalive(m.Config.GetTcpKeepalive())
@@ -58,7 +58,7 @@ func keepalive(k *networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive) *c
 
 // applyDNS sets how names are resolved; the record's own lifetime goes before the refresh rate.
 func applyDNS(out *clusterv3.Cluster, m *pushcontext.MeshView, c Class) {
-	out.DnsRefreshRate = durationOr(m.Config.GetDnsRefreshRate(), 60*time.Second)
+	out.DnsRefreshRate = atLeast(2*time.Millisecond, m.Config.GetDnsRefreshRate(), 60*time.Second)
 	out.RespectDnsTtl = true
 	switch {
 	case c.IPv4 && c.IPv6:
@@ -134,7 +134,7 @@ func applyPool(out *clusterv3.Cluster, p *networking.ConnectionPoolSettings) {
 	limit(&t.MaxPendingRequests, p.GetHttp().GetHttp1MaxPendingRequests())
 	limit(&t.MaxRequests, p.GetHttp().GetHttp2MaxRequests())
 	limit(&t.MaxRetries, p.GetHttp().GetMaxRetries())
-	if d := p.GetTcp().GetConnectTimeout(); d != nil {
+	if d := positive(p.GetTcp().GetConnectTimeout()); d != nil {
 		out.ConnectTimeout = d
 	}
 	if k := p.GetTcp().GetTcpKeepalive(); k != nil {
@@ -154,11 +154,11 @@ func outlierDetection(o *networking.OutlierDetection) *clusterv3.OutlierDetectio
 		return nil
 	}
 	out := &clusterv3.OutlierDetection{
-		Interval: o.Interval, BaseEjectionTime: o.BaseEjectionTime, EnforcingSuccessRate: u32(0),
+		Interval: positive(o.Interval), BaseEjectionTime: positive(o.BaseEjectionTime), EnforcingSuccessRate: u32(0),
 		SplitExternalLocalOriginErrors: o.SplitExternalLocalOriginErrors,
 	}
 	if o.MaxEjectionPercent > 0 {
-		out.MaxEjectionPercent = u32(uint32(o.MaxEjectionPercent))
+		out.MaxEjectionPercent = u32(uint32(min(o.MaxEjectionPercent, 100)))
 	}
 	if n := o.Consecutive_5XxErrors; n != nil {
 		out.Consecutive_5Xx, out.EnforcingConsecutive_5Xx = n, enforced(n)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -144,6 +145,8 @@ func scenarios() []scenario {
 		{name: "tuned-mesh", mesh: newMesh(tuned), class: sidecar("c1", "shop", func(c *gen.Class) { c.Locality = model.ParseLocality("r1/z1"); c.IPv6 = true }),
 			services: []svc{shop, api}, targets: targets[:1]},
 		{name: "conflicts", mesh: newMesh(), class: sidecar("c1", "shop"), services: conflicting()},
+		{name: "hostile", mesh: newMesh(hostile), class: sidecar("c1", "a"), services: odd(),
+			targets: []pushcontext.Target{{Host: "a", Port: 80, Protocol: model.ProtocolHTTP, Endpoint: 15006}, {Host: "a", Port: 80, Endpoint: 65535, Protocol: model.ProtocolTCP}}},
 		{name: "collisions", mesh: newMesh(), class: sidecar("c1", "shop"), services: colliding()},
 		{name: "istio-proxy", mesh: newMesh(), class: sidecar("c1", "shop", func(c *gen.Class) {
 			c.Extensions = gen.ExtIstioALPN | gen.ExtIstioMetadataExchange | gen.ExtIstioPeerMetadata | gen.ExtIstioStats
@@ -193,6 +196,23 @@ func TestDeterministicBytes(t *testing.T) {
 			b, err := proto.MarshalOptions{Deterministic: true}.Marshal(decode(t, r))
 			if err != nil || !bytes.Equal(b, r.bytes) {
 				t.Errorf("%s: %s is not the encoding of its message (%v)", s.name, r.name, err)
+			}
+		}
+	}
+}
+
+// Filters of Istio's own Envoy are for nodes that list them: a stock Envoy refuses their listener.
+func TestIstioFiltersOnlyWhereListed(t *testing.T) {
+	t.Parallel()
+	marks := []string{"istio.alpn", "istio.metadata_exchange", "peer_metadata", "stats.PluginConfig"}
+	for _, s := range scenarios() {
+		var all string
+		for _, r := range s.resources(t) {
+			all += text(t, decode(t, r))
+		}
+		for _, m := range marks {
+			if got, want := strings.Contains(all, m), s.name == "istio-proxy"; got != want {
+				t.Errorf("%s: has %s: %v, want %v", s.name, m, got, want)
 			}
 		}
 	}

@@ -2,7 +2,7 @@ package gen
 
 import (
 	"net/netip"
-	"time"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -115,14 +115,20 @@ func (b *listenerBuilder) share(c *sharedChains, s *placed, ranges []netip.Prefi
 	case len(free) > 0:
 		b.shareRanges(c, s, free, cluster)
 	case secure:
-		if !c.names[s.shape.Key.Host] && s.shape.Key.Host != "*" {
-			c.names[s.shape.Key.Host], c.inspectTLS = true, true
-			match := &listenerv3.FilterChainMatch{ServerNames: []string{s.shape.Key.Host}}
+		if name := canonical(s.shape.Key.Host); !c.names[name] && serverName(name) {
+			c.names[name], c.inspectTLS = true, true
+			match := &listenerv3.FilterChainMatch{ServerNames: []string{name}}
 			c.list = append(c.list, b.tcp(cluster, match, cluster))
 		}
 	case c.rest == "":
 		c.rest = cluster
 	}
+}
+
+// serverName reports whether Envoy can match the host as a server name: a wildcard stands for whole
+// labels in front.
+func serverName(host string) bool {
+	return host != "" && !strings.Contains(strings.TrimPrefix(host, "*."), "*")
 }
 
 func (b *listenerBuilder) shareRanges(c *sharedChains, s *placed, ranges []netip.Prefix, cluster string) {
@@ -192,7 +198,7 @@ func (b *listenerBuilder) inspect(l *listenerv3.Listener, tls, http bool) {
 
 // detectionTimeout bounds how long a silent client is waited for; none by default.
 func (b *listenerBuilder) detectionTimeout(l *listenerv3.Listener) {
-	l.ListenerFiltersTimeout = durationOr(b.mesh.Config.GetProtocolDetectionTimeout(), 0*time.Second)
+	l.ListenerFiltersTimeout = atLeast(0, b.mesh.Config.GetProtocolDetectionTimeout(), 0)
 	l.ContinueOnListenerFiltersTimeout = true
 }
 

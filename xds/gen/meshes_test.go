@@ -93,3 +93,34 @@ func conflicting() []svc {
 		{host: "10.0.1.10", ns: "b", ports: []model.Port{httpPort(5000)}, vips: c1("10.0.1.10")},
 	}
 }
+
+// hostile has settings that Envoy would refuse if they were passed on.
+func hostile(m *pushcontext.MeshView) {
+	failover(m)
+	m.Config.ConnectTimeout = durationpb.New(0)
+	m.Config.DnsRefreshRate = durationpb.New(0)
+	m.Config.ProtocolDetectionTimeout = durationpb.New(-time.Second)
+	m.Config.ProxyListenPort, m.Config.ProxyInboundListenPort = -1, 70000
+	m.Config.DefaultTrafficPolicy.OutlierDetection.Interval = durationpb.New(0)
+	m.Config.DefaultTrafficPolicy.OutlierDetection.BaseEjectionTime = durationpb.New(-1)
+	m.Config.DefaultTrafficPolicy.OutlierDetection.MaxEjectionPercent = 300
+	m.Config.DefaultTrafficPolicy.OutlierDetection.MinHealthPercent = 300
+	m.Config.DefaultTrafficPolicy.ConnectionPool = &networking.ConnectionPoolSettings{Tcp: &networking.ConnectionPoolSettings_TCPSettings{ConnectTimeout: durationpb.New(0)}}
+	m.Config.DefaultHttpRetryPolicy = &networking.HTTPRetry{Attempts: 1, PerTryTimeout: durationpb.New(-time.Second)}
+	m.Config.AccessLogFile, m.Config.AccessLogFormat = "/dev/null", "%START_TIME%\n"
+}
+
+// odd are services that Envoy would refuse if they were passed on as they are.
+func odd() []svc {
+	tls := model.Port{Name: "tls", Number: 443, Protocol: model.ProtocolTLS}
+	return []svc{
+		{host: "static.example", ns: "a", ports: []model.Port{httpPort(80)}, endpoints: []*model.Endpoint{
+			ep("c1", "http", "name.example:80"), ep("c1", "http", "unix:///tmp/s"), ep("c1", "http", "10.0.0.1:80"), ep("c2", "http", "10.0.0.1:80")}},
+		{host: "dns.example", ns: "a", ports: []model.Port{httpPort(80)}, resolution: model.DNSLB, inline: []*model.Endpoint{
+			ep("c1", "http", "unix:///tmp/s"), ep("c1", "http", "name.example:80"), ep("c1", "http", "10.0.0.1:80")}},
+		{host: "logical.example", ns: "a", ports: []model.Port{httpPort(80)}, resolution: model.DNSRoundRobin, inline: []*model.Endpoint{
+			ep("c1", "http", "unix:///tmp/s"), ep("c1", "http", "name.example:80")}},
+		{host: "*part.example", ns: "a", ports: []model.Port{tls}}, {host: "*", ns: "a", ports: []model.Port{tls}}, {host: "*.tls.example", ns: "a", ports: []model.Port{tls}},
+		{host: "TLS.example", ns: "a", ports: []model.Port{tls}}, {host: "tls.example", ns: "a", ports: []model.Port{tls}}, {host: "tls.example.", ns: "a", ports: []model.Port{tls}},
+	}
+}

@@ -34,10 +34,19 @@ func yes() *wrapperspb.BoolValue           { return wrapperspb.Bool(true) }
 func no() *wrapperspb.BoolValue            { return wrapperspb.Bool(false) }
 func zero() *durationpb.Duration           { return &durationpb.Duration{} }
 
-// durationOr gives d, or the default if d is unset.
-func durationOr(d *durationpb.Duration, def time.Duration) *durationpb.Duration {
-	if d == nil {
+// atLeast gives d, or the default if d is unset or below the least that Envoy takes: one bad setting
+// of the mesh must not have every resource refused.
+func atLeast(least time.Duration, d *durationpb.Duration, def time.Duration) *durationpb.Duration {
+	if d == nil || !d.IsValid() || d.AsDuration() < least {
 		return durationpb.New(def)
+	}
+	return d
+}
+
+// positive gives d if Envoy takes it where it must be above 0, else nil, which means Envoy's default.
+func positive(d *durationpb.Duration) *durationpb.Duration {
+	if d == nil || !d.IsValid() || d.AsDuration() <= 0 {
+		return nil
 	}
 	return d
 }

@@ -55,14 +55,20 @@ func policyOf(s *pushcontext.ShapeView) policy {
 	}
 	switch s.Traffic {
 	case model.TrafficPreferSameZone:
-		p.sendUnhealthy, p.labels = true, []string{labelNetwork, labelRegion, labelZone}
+		p.preferNear(labelNetwork, labelRegion, labelZone)
 		return p
 	case model.TrafficPreferSameNode:
-		p.sendUnhealthy, p.labels = true, []string{labelNetwork, labelRegion, labelZone, labelSubzone, labelNode}
+		p.preferNear(labelNetwork, labelRegion, labelZone, labelSubzone, labelNode)
 		return p
 	}
 	p.mesh(s.Mesh.Config.GetLocalityLbSetting(), outlier != nil)
 	return p
+}
+
+// preferNear orders by labels. Near endpoints that are unready must be known as such, or traffic would
+// never move on to the next priority.
+func (p *policy) preferNear(labels ...string) {
+	p.labels, p.sendUnhealthy, p.minHealthPercent = labels, true, 0
 }
 
 // mesh applies the mesh's locality setting. Without outlier detection a proxy would never leave the

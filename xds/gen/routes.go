@@ -180,7 +180,7 @@ func retries(m *pushcontext.MeshView) *routev3.RetryPolicy {
 		return nil
 	}
 	out.NumRetries = u32(uint32(p.Attempts))
-	out.PerTryTimeout = p.PerTryTimeout
+	out.PerTryTimeout = positive(p.PerTryTimeout)
 	if p.RetryOn != "" {
 		out.RetryOn = p.RetryOn
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
@@ -149,6 +150,8 @@ func (s *selector) refuse(e *model.Endpoint) (model.Reason, string) {
 		return model.ReasonClusterLocal, ""
 	case s.shape.NodeLocal && e.Node != s.class.Node:
 		return model.ReasonNodeLocal, fmt.Sprintf("the proxy runs on node %q, the endpoint on %q", s.class.Node, e.Node)
+	case s.wrongKind(e):
+		return model.ReasonWrongKind, "a " + s.shape.Resolution.String() + " service can't have " + e.Addr.String()
 	case e.Health == model.Terminating:
 		return model.ReasonTerminating, ""
 	case e.Health == model.Draining && !s.shape.Persistent:
@@ -159,6 +162,15 @@ func (s *selector) refuse(e *model.Endpoint) (model.Reason, string) {
 		return model.ReasonLocalityWeight, "the mesh's locality distribution gives " + e.Locality.String() + " no share"
 	}
 	return "", ""
+}
+
+// wrongKind reports an address that would make Envoy refuse all of the service's endpoints: it looks
+// names up only for DNS clusters, and those take no sockets.
+func (s *selector) wrongKind(e *model.Endpoint) bool {
+	if e.Addr.Host == "" {
+		return false
+	}
+	return s.shape.Resolution.IsDNS() == strings.HasPrefix(e.Addr.Host, "unix://")
 }
 
 // remote reports whether the endpoint is entered through its network's gateways. A proxy without a
