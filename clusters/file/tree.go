@@ -32,6 +32,7 @@ type parsed[T any] struct {
 type tree[T any] struct {
 	parse func(name string, data []byte, modified time.Time) parsed[T]
 	read  func(name string) ([]byte, error)
+	same  func(a, b fs.FileInfo) bool // os.SameFile
 	files map[string]*tracked[T]
 }
 
@@ -47,7 +48,7 @@ type tracked[T any] struct {
 }
 
 func newTree[T any](read func(string) ([]byte, error), parse func(string, []byte, time.Time) parsed[T]) *tree[T] {
-	return &tree[T]{parse: parse, read: read, files: map[string]*tracked[T]{}}
+	return &tree[T]{parse: parse, read: read, same: os.SameFile, files: map[string]*tracked[T]{}}
 }
 
 // step compares the listing with what is known. Touched names are those of which an event told, so
@@ -92,7 +93,7 @@ func (t *tree[T]) see(now time.Time, name string, info fs.FileInfo, touched bool
 		t.files[name] = &tracked[T]{info: info, pending: true, since: now.Add(-settle)} // new: read at once
 		return
 	}
-	if touched || f.vanished || !os.SameFile(f.info, info) || f.info.Size() != info.Size() || !f.info.ModTime().Equal(info.ModTime()) {
+	if touched || f.vanished || !t.same(f.info, info) || f.info.Size() != info.Size() || !f.info.ModTime().Equal(info.ModTime()) {
 		f.pending, f.since, f.vanished, f.doubtful = true, now, false, false
 	}
 	f.info = info

@@ -1,0 +1,109 @@
+package file_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters/file"
+)
+
+func mesh(t *testing.T, dir string) *sink {
+	t.Helper()
+	return start(t, file.NewMesh(file.Options{Dir: dir, Cluster: "c1", Log: quiet()}))
+}
+
+func trustDomain(s *sink) string {
+	c, _ := s.rows[model.RowKey{Kind: model.RowConfig, Key: "MeshConfig//mesh"}].(*model.Config)
+	if c == nil {
+		return ""
+	}
+	return c.Spec.(*meshconfig.MeshConfig).TrustDomain
+}
+
+func (s *sink) waitTrust(t *testing.T, want string) {
+	t.Helper()
+	s.wait(t, "trust domain "+want, func(s *sink) bool { return s.replaces > 0 && trustDomain(s) == want })
+}
+
+func TestMeshFollowsFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, "junk: [", dir, "other.yaml")
+	write(t, pod("a", "10.0.0.1"), dir, "east", "mesh.yaml")
+	s := mesh(t, dir)
+	s.waitProblem(t, "")
+	s.waitRows(t)
+	write(t, "trustDomain: one\nconnectTimeout: 5s\n", dir, "mesh.yaml")
+	s.waitTrust(t, "one")
+	c := s.rows[model.RowKey{Kind: model.RowConfig, Key: "MeshConfig//mesh"}].(*model.Config)
+	if c.Source.String() != "mesh/c1 MeshConfig//mesh@"+c.Source.Revision || c.Source.Revision == "" || c.Source.Time.IsZero() {
+		t.Errorf("source %+v", c.Source)
+	}
+	write(t, "networks: {n1: {endpoints: [{fromRegistry: east}], gateways: [{address: 1.2.3.4, port: 15443}]}}", dir, "networks.yaml")
+	s.waitRows(t, "MeshConfig//mesh", "MeshNetworks//networks")
+	n := s.rows[model.RowKey{Kind: model.RowConfig, Key: "MeshNetworks//networks"}].(*model.Config)
+	if n.Kind != model.ConfigNetworks || n.Spec.(*meshconfig.MeshNetworks).Networks["n1"].Gateways[0].Port != 15443 {
+		t.Errorf("networks %+v", n)
+	}
+	must(t, os.Remove(filepath.Join(dir, "mesh.yaml")))
+	s.waitRows(t, "MeshNetworks//networks")
+}
+
+func TestMeshConfigMap(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio}\ndata:\n  meshNetworks: 'networks: {}'\n  mesh: |-\n    trustDomain: two\n", dir, "mesh.yaml")
+	s := mesh(t, dir)
+	s.waitTrust(t, "two")
+	place(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio}\ndata:\n  mesh: |-\n    trustDomain: three\n     bad: indent\n", dir, "mesh.yaml")
+	if p := s.waitProblem(t, "mapping values"); p.Item != "mesh.yaml" || p.Line != 7 {
+		t.Errorf("problem %+v", p)
+	}
+	place(t, "apiVersion: v1\nkind: ConfigMap\ndata: {values: x}\n", dir, "mesh.yaml")
+	s.waitProblem(t, `the ConfigMap has no key "mesh"`)
+	s.waitTrust(t, "two")
+	place(t, "apiVersion: v1\nkind: ConfigMap\ndata: {mesh: ''}\n", dir, "mesh.yaml")
+	s.waitTrust(t, "")
+	s.waitRows(t, "MeshConfig//mesh")
+}
+
+func TestMeshBadFileKeepsLastGood(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, "trustDomain: one\n", dir, "mesh.yaml")
+	s := mesh(t, dir)
+	s.waitTrust(t, "one")
+	for text, reason := range map[string]string{
+		"trustDomain: two\n  x: y\n":             "mapping values",
+		"trustDomain: [two]\n":                   "invalid value for string field",
+		"outboundTrafficPolicy: {mode: MAGIC}\n": "MAGIC",
+		"just text\n":                            "unexpected token",
+		"trustDomain: two\ntrustDomain: three\n": "already set",
+	} {
+		place(t, text, dir, "mesh.yaml")
+		if p := s.waitProblem(t, reason); p.Item != "mesh.yaml" || p.Line < 1 {
+			t.Errorf("problem %+v", p)
+		}
+	}
+	s.waitTrust(t, "one")
+	place(t, "trustDomain: four\nnovelty:\n  x: y\n", dir, "mesh.yaml")
+	s.waitTrust(t, "four")
+	if p := s.waitProblem(t, `unknown field "novelty" has no effect`); p.Line != 2 {
+		t.Errorf("problem %+v", p)
+	}
+}
+
+func TestMeshFolderGoneIsStale(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "d")
+	write(t, "trustDomain: one\n", dir, "mesh.yaml")
+	s := mesh(t, dir)
+	s.waitTrust(t, "one")
+	must(t, os.RemoveAll(dir))
+	s.wait(t, "stale", func(s *sink) bool { return s.status.State == model.StateStale })
+	s.waitTrust(t, "one")
+}
