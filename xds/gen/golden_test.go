@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -216,4 +217,23 @@ func TestIstioFiltersOnlyWhereListed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Many streams build from the same views at once; each gets what a lone one gets.
+func TestConcurrentBuilds(t *testing.T) {
+	t.Parallel()
+	s := scenarios()[0]
+	views := s.views()
+	want := s.resources(t)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i, r := range s.buildAll(t, views) {
+				if !bytes.Equal(r.bytes, want[i].bytes) {
+					t.Errorf("%s differs", r.name)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -41,6 +41,9 @@ func (b *listenerBuilder) name() string { return listenerName(b.bind, b.port) }
 func (b *listenerBuilder) router() *listenerv3.Listener {
 	l := b.listener(b.name())
 	l.BindToPort = nil
+	if b.bind.IsUnspecified() {
+		l.AdditionalAddresses = otherFamily(b.class, b.port)
+	}
 	l.FilterChains = []*listenerv3.FilterChain{b.http("", nil, routerRoute(b.port))}
 	return l
 }
@@ -58,6 +61,7 @@ func (b *listenerBuilder) loopback(p *portPlan) *listenerv3.Listener {
 // the mesh says.
 func (b *listenerBuilder) wildcard(p *portPlan) *listenerv3.Listener {
 	l := b.listener(b.name())
+	l.AdditionalAddresses = otherFamily(b.class, b.port)
 	b.chains(l, p, b.unknown())
 	return l
 }

@@ -95,7 +95,9 @@ func portListeners(v *pushcontext.PortView, c Class) []string {
 		names = append(names, listenerName(a, v.Number))
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(p.endpointAddrs(c, v.Mesh)), netip.Addr.Compare) {
-		names = append(names, listenerName(a, v.Number))
+		if a != c.IP { // a workload that calls itself is not proxied
+			names = append(names, listenerName(a, v.Number))
+		}
 	}
 	return names
 }
@@ -169,7 +171,7 @@ func portListener(v *pushcontext.PortView, c Class, name string) *listenerv3.Lis
 	if n, ok := p.byAddr[bind]; ok {
 		return b.address(&p.services[n])
 	}
-	if n, ok := p.endpointAddrs(c, v.Mesh)[bind]; ok {
+	if n, ok := p.endpointAddrs(c, v.Mesh)[bind]; ok && bind != c.IP {
 		return b.address(&p.services[n])
 	}
 	return nil

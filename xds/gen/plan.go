@@ -20,6 +20,9 @@ type portPlan struct {
 	hosts    []string           // keys of byHost, in order of age
 	services []placed           // what the numbers refer to: services that are not plain HTTP
 	ranges   [][]netip.Prefix   // address ranges, for each of services
+
+	mu     sync.Mutex
+	direct map[string]map[netip.Addr]int // endpointAddrs by network, guarded by mu
 }
 
 // planCache keeps the plans of one PortView.
@@ -48,7 +51,7 @@ func planOf(v *pushcontext.PortView, c Class) *portPlan {
 }
 
 func makePlan(v *pushcontext.PortView, c Class) *portPlan {
-	p := &portPlan{byAddr: map[netip.Addr]int{}, byHost: map[string]int{}}
+	p := &portPlan{byAddr: map[netip.Addr]int{}, byHost: map[string]int{}, direct: map[string]map[netip.Addr]int{}}
 	if summaryOf(v).plain {
 		for range visible(v, c) {
 			p.http = true
@@ -107,10 +110,23 @@ func (p *portPlan) intercepted(s *placed, vips []netip.Addr, ranges []netip.Pref
 	}
 }
 
-// endpointAddrs are the addresses of headless services that get a listener, and whose they are; a
-// proxy's own is left out, since a workload that calls itself is not proxied, and so are those that
-// can't be reached directly or belong to a service already.
+// endpointAddrs are the addresses of headless services that get a listener, and whose they are: those
+// that can be reached directly and belong to no service already.
 func (p *portPlan) endpointAddrs(c Class, mesh *pushcontext.MeshView) map[netip.Addr]int {
+	if len(p.headless) == 0 {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out, ok := p.direct[c.Network]
+	if !ok {
+		out = p.directAddrs(c, mesh)
+		p.direct[c.Network] = out
+	}
+	return out
+}
+
+func (p *portPlan) directAddrs(c Class, mesh *pushcontext.MeshView) map[netip.Addr]int {
 	out := map[netip.Addr]int{}
 	for _, n := range p.headless {
 		s := &p.services[n]
@@ -119,7 +135,7 @@ func (p *portPlan) endpointAddrs(c Class, mesh *pushcontext.MeshView) map[netip.
 				a := e.Addr.AddrPort.Addr()
 				_, taken := p.byAddr[a]
 				_, twice := out[a]
-				if !taken && !twice && a != c.IP && directly(e, s, c, mesh) {
+				if !taken && !twice && directly(e, s, c, mesh) {
 					out[a] = n
 				}
 			}
