@@ -30,17 +30,17 @@ func TestScaleUpAndDownUnderTraffic(t *testing.T) {
 		m := newMesh(t)
 		web := service("web", "10.96.0.1", "http", 8000)
 		first := m.backend(t, envoytest.HTTP1, "first")
-		m.start(t, files{"east/web.yaml": {web, slices(web, at(first)...)}})
+		m.start(t, files{"east/web.yaml": {web, slicesOf(web, at(first)...)}})
 		p := m.launch(t, "client", bootstrap.Options{SotW: sotw})
 		p.answers(t, host("web"), 8000, "first")
 		traffic := p.traffic(t, 2, host("web"), 8000)
 
 		second := m.backend(t, envoytest.HTTP1, "second")
-		m.write(t, "east/web.yaml", web, slices(web, at(first, second)...))
+		m.write(t, "east/web.yaml", web, slicesOf(web, at(first, second)...))
 		p.answers(t, host("web"), 8000, "second")
 		more(t, traffic, 20)
 
-		m.write(t, "east/web.yaml", web, slices(web, at(second)...))
+		m.write(t, "east/web.yaml", web, slicesOf(web, at(second)...))
 		p.dropped(t, outbound(host("web"), 8000), first)
 		if err := first.Close(); err != nil {
 			t.Error(err)
@@ -51,7 +51,7 @@ func TestScaleUpAndDownUnderTraffic(t *testing.T) {
 		// Scaled to zero and back.
 		m.write(t, "east/web.yaml", web)
 		p.refuses(t, host("web"), 8000, 503)
-		m.write(t, "east/web.yaml", web, slices(web, at(second)...))
+		m.write(t, "east/web.yaml", web, slicesOf(web, at(second)...))
 		p.answers(t, host("web"), 8000, "second")
 	})
 }
@@ -68,8 +68,8 @@ func TestFailoverToTheOtherCluster(t *testing.T) {
 		// Both clusters have a pod of that name.
 		near1, far1 := endpoint{addr: near.Addr, pod: "web-0"}, endpoint{addr: far.Addr, pod: "web-0"}
 		m.start(t, files{
-			"east/web.yaml": {web, slices(web, near1), pod("web-0", ip(near), "europe.z1", nil)},
-			"west/web.yaml": {web, slices(web, far1), pod("web-0", ip(far), "america.z1", nil)},
+			"east/web.yaml": {web, slicesOf(web, near1), pod("web-0", ip(near), "europe.z1", nil)},
+			"west/web.yaml": {web, slicesOf(web, far1), pod("web-0", ip(far), "america.z1", nil)},
 		})
 		east := m.launch(t, "east", bootstrap.Options{SotW: sotw, Locality: "europe/z1"})
 		west := m.launch(t, "west", bootstrap.Options{SotW: sotw, Locality: "america/z1", Cluster: "west"})
@@ -78,10 +78,10 @@ func TestFailoverToTheOtherCluster(t *testing.T) {
 
 		traffic := east.traffic(t, 2, host("web"), 8000)
 		near1.notReady = true
-		m.write(t, "east/web.yaml", web, slices(web, near1), pod("web-0", ip(near), "europe.z1", nil))
+		m.write(t, "east/web.yaml", web, slicesOf(web, near1), pod("web-0", ip(near), "europe.z1", nil))
 		east.only(t, host("web"), 8000, "far")
 		near1.notReady = false
-		m.write(t, "east/web.yaml", web, slices(web, near1), pod("web-0", ip(near), "europe.z1", nil))
+		m.write(t, "east/web.yaml", web, slicesOf(web, near1), pod("web-0", ip(near), "europe.z1", nil))
 		east.only(t, host("web"), 8000, "near")
 		flawless(t, traffic)
 	})
@@ -94,10 +94,10 @@ func TestClusterLeavesAndJoins(t *testing.T) {
 		m := newMesh(t)
 		web := service("web", "10.96.0.1", "http", 8000)
 		east, west := m.backend(t, envoytest.HTTP1, "east"), m.backend(t, envoytest.HTTP1, "west")
-		m.start(t, files{"east/web.yaml": {web, slices(web, at(east)...)}})
+		m.start(t, files{"east/web.yaml": {web, slicesOf(web, at(east)...)}})
 		p := m.launch(t, "client", bootstrap.Options{SotW: sotw})
 		p.only(t, host("web"), 8000, "east")
-		m.write(t, "west/web.yaml", web, slices(web, at(west)...))
+		m.write(t, "west/web.yaml", web, slicesOf(web, at(west)...))
 		p.answers(t, host("web"), 8000, "west")
 
 		traffic := p.traffic(t, 2, host("web"), 8000)
@@ -116,7 +116,7 @@ func TestServiceAppearsAndGoes(t *testing.T) {
 		b := m.backend(t, envoytest.HTTP1, "b")
 		m.start(t, files{
 			"mesh.yaml":     {"outboundTrafficPolicy: {mode: REGISTRY_ONLY}"},
-			"east/web.yaml": {web, slices(web, at(b)...)},
+			"east/web.yaml": {web, slicesOf(web, at(b)...)},
 		})
 		sidecar := m.launch(t, "client", bootstrap.Options{SotW: sotw})
 		gateway := m.launch(t, "gateway", bootstrap.Options{SotW: sotw, Type: bootstrap.Router, Expose: true})
@@ -126,8 +126,8 @@ func TestServiceAppearsAndGoes(t *testing.T) {
 		gateway.refuses(t, host("shop"), 8000, 404)
 
 		untouched := sidecar.traffic(t, 1, host("web"), 8000)
-		m.write(t, "east/shop.yaml", shop, slices(shop, at(b)...)) // on a port that has a listener
-		m.write(t, "east/other.yaml", other, slices(other, at(b)...))
+		m.write(t, "east/shop.yaml", shop, slicesOf(shop, at(b)...)) // on a port that has a listener
+		m.write(t, "east/other.yaml", other, slicesOf(other, at(b)...))
 		both(func(p *proxy) {
 			p.answers(t, host("shop"), 8000, "b")
 			p.answers(t, host("other"), 8001, "b")
@@ -139,8 +139,8 @@ func TestServiceAppearsAndGoes(t *testing.T) {
 		gateway.refuses(t, host("shop"), 8000, 404)
 		both(func(p *proxy) { p.closed(t, 8001) })
 
-		m.write(t, "east/shop.yaml", shop, slices(shop, at(b)...))
-		m.write(t, "east/other.yaml", other, slices(other, at(b)...))
+		m.write(t, "east/shop.yaml", shop, slicesOf(shop, at(b)...))
+		m.write(t, "east/other.yaml", other, slicesOf(other, at(b)...))
 		both(func(p *proxy) {
 			p.answers(t, host("shop"), 8000, "b")
 			p.answers(t, host("other"), 8001, "b")
@@ -154,7 +154,7 @@ func TestBadFileKeepsItsLastGoodContent(t *testing.T) {
 	m := newMesh(t)
 	web := service("web", "10.96.0.1", "http", 8000)
 	first, second := m.backend(t, envoytest.HTTP1, "first"), m.backend(t, envoytest.HTTP1, "second")
-	m.start(t, files{"east/web.yaml": {web, slices(web, at(first)...)}})
+	m.start(t, files{"east/web.yaml": {web, slicesOf(web, at(first)...)}})
 	p := m.launch(t, "client", bootstrap.Options{})
 	p.answers(t, host("web"), 8000, "first")
 	traffic := p.traffic(t, 1, host("web"), 8000)
@@ -166,11 +166,11 @@ func TestBadFileKeepsItsLastGoodContent(t *testing.T) {
 	})
 	// The hub is alive to other changes, and the file's content still served.
 	other := service("other", "10.96.0.2", "http", 8000)
-	m.write(t, "east/other.yaml", other, slices(other, at(second)...))
+	m.write(t, "east/other.yaml", other, slicesOf(other, at(second)...))
 	p.answers(t, host("other"), 8000, "second")
 	p.only(t, host("web"), 8000, "first")
 
-	m.write(t, "east/web.yaml", web, slices(web, at(second)...))
+	m.write(t, "east/web.yaml", web, slicesOf(web, at(second)...))
 	p.only(t, host("web"), 8000, "second")
 	if n, err := m.problems(t.Context()); n != 0 || err != nil {
 		t.Errorf("%d problems, %v, after the file is mended", n, err)

@@ -45,7 +45,7 @@ func newIntercepted(t *testing.T, sotw bool) *intercepted {
 	add := func(kind envoytest.Kind, name, vip, portName string, port, target uint16) {
 		s := service(name, vip, portName, port)
 		serve(w.server, kind, name, target)
-		objects = append(objects, s, slices(s, endpoint{addr: podPort(w.server, target), pod: "server"}))
+		objects = append(objects, s, slicesOf(s, endpoint{addr: podPort(w.server, target), pod: "server"}))
 	}
 	add(envoytest.HTTP1, "web", "10.96.0.1", "http", 80, webPort)
 	add(envoytest.TCP, "echo", "10.96.0.2", "tcp", echoPort, echoPort)

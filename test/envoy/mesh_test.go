@@ -77,10 +77,8 @@ func (m *mesh) backendAt(t testing.TB, kind envoytest.Kind, name, addr string) *
 
 func (m *mesh) checkRejects(t testing.TB) {
 	t.Helper()
-	select {
-	case <-m.hub.Exited():
+	if !m.hub.Running() {
 		return // a test ended it on purpose, or its end is reported elsewhere
-	default:
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -135,7 +133,7 @@ type proxy struct {
 
 // launch starts a proxy and waits until it is ready. The options default to a
 // sidecar in cluster east without interception, on an address of its own. At
-// the end it must not have rejected anything.
+// the end it must not have rejected anything, and have what the hub has for it.
 func (m *mesh) launch(t testing.TB, name string, o bootstrap.Options) *proxy {
 	t.Helper()
 	o = m.complete(name, o)
@@ -162,8 +160,15 @@ func (m *mesh) complete(name string, o bootstrap.Options) bootstrap.Options {
 
 func (m *mesh) run(t testing.TB, ip netip.Addr, o envoytest.Options) *proxy {
 	t.Helper()
+	// A removed listener keeps its routes until it is drained.
+	o.Args = append(o.Args, "--drain-time-s", "1")
 	p := &proxy{Envoy: envoytest.Start(t, o), ns: o.Namespace, ip: ip}
-	t.Cleanup(func() { p.checkRejected(t) })
+	t.Cleanup(func() {
+		p.checkRejected(t)
+		if m.hub.Running() && !t.Failed() {
+			p.settles(t, m.hub)
+		}
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	if err := p.WaitReady(ctx); err != nil {

@@ -56,15 +56,15 @@ func at(backends ...*envoytest.Backend) []endpoint {
 	return eps
 }
 
-// slices are the EndpointSlices of a service: one for each endpoint, since a
+// slicesOf are the EndpointSlices of a service: one for each endpoint, since a
 // slice has one target port for all.
-func slices(s *corev1.Service, eps ...endpoint) []any {
+func slicesOf(s *corev1.Service, eps ...endpoint) []any {
 	var out []any
-	for i, ep := range eps {
+	for _, ep := range eps {
 		addr := netip.MustParseAddrPort(ep.addr)
 		port, ready := int32(addr.Port()), !ep.notReady
 		es := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
-		es.TypeMeta, es.ObjectMeta = meta("EndpointSlice", "discovery.k8s.io/v1", fmt.Sprintf("%s-%d", s.Name, i))
+		es.TypeMeta, es.ObjectMeta = meta("EndpointSlice", "discovery.k8s.io/v1", fmt.Sprintf("%s-%s-%d", s.Name, addr.Addr(), addr.Port()))
 		es.Labels = map[string]string{discoveryv1.LabelServiceName: s.Name}
 		es.Ports = []discoveryv1.EndpointPort{{Name: &s.Spec.Ports[0].Name, Port: &port}}
 		es.Endpoints = []discoveryv1.Endpoint{{

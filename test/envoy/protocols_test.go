@@ -94,7 +94,7 @@ func protocolMesh(t testing.TB) (*mesh, netip.AddrPort) {
 	var objects []any
 	add := func(kind envoytest.Kind, name, vip, portName string, port uint16) {
 		s := service(name, vip, portName, port)
-		objects = append(objects, s, slices(s, at(m.backend(t, kind, name))...))
+		objects = append(objects, s, slicesOf(s, at(m.backend(t, kind, name))...))
 	}
 	add(envoytest.HTTP1, "web", "10.96.0.1", "http", 8000)
 	add(envoytest.HTTP1, "second", "10.96.0.2", "http", 8000)
@@ -163,7 +163,7 @@ func TestColdStartWithSilentDNS(t *testing.T) {
 	m := newMesh(t)
 	web := service("web", "10.96.0.1", "http", 8000)
 	m.start(t, files{"east/all.yaml": {
-		web, slices(web, at(m.backend(t, envoytest.HTTP1, "web"))...),
+		web, slicesOf(web, at(m.backend(t, envoytest.HTTP1, "web"))...),
 		entry("dns.example", 8008, "DNS", "silent.backend.test", 80),
 		entry("one.example", 8009, "DNS_ROUND_ROBIN", "silent.backend.test", 80),
 	}})
@@ -176,7 +176,7 @@ func TestColdStartWithSilentDNS(t *testing.T) {
 			p.answers(t, host("web"), 8000, "web")
 			// Later changes arrive as well: nothing waits for that cluster.
 			second := service("second-"+name, map[string]string{"delta": "10.96.0.2", "sotw": "10.96.0.3"}[name], "http", 8000)
-			m.write(t, "east/"+name+".yaml", second, slices(second, at(m.backend(t, envoytest.HTTP1, "second"))...))
+			m.write(t, "east/"+name+".yaml", second, slicesOf(second, at(m.backend(t, envoytest.HTTP1, "second"))...))
 			p.answers(t, host("second-"+name), 8000, "second")
 		})
 	}

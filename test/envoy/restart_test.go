@@ -53,8 +53,8 @@ func hubRestart(t *testing.T, sotw bool, end func(*envoytest.Hub) error) {
 	web, old := service("web", "10.96.0.1", "http", 8000), service("old", "10.96.0.2", "http", 8001)
 	first, second := m.backend(t, envoytest.HTTP1, "first"), m.backend(t, envoytest.HTTP1, "second")
 	m.start(t, files{
-		"east/web.yaml": {web, slices(web, at(first)...)},
-		"east/old.yaml": {old, slices(old, at(first)...)},
+		"east/web.yaml": {web, slicesOf(web, at(first)...)},
+		"east/old.yaml": {old, slicesOf(old, at(first)...)},
 	})
 	proxies := []*proxy{
 		m.launch(t, "client", bootstrap.Options{SotW: sotw}),
@@ -92,7 +92,7 @@ func hubRestart(t *testing.T, sotw bool, end func(*envoytest.Hub) error) {
 	restart(func() {})
 	// What the proxies get next is something new: whatever was sent again came
 	// before it.
-	m.write(t, "east/web.yaml", web, slices(web, at(first, second)...))
+	m.write(t, "east/web.yaml", web, slicesOf(web, at(first, second)...))
 	for i, p := range proxies {
 		p.answers(t, host("web"), 8000, "second")
 		after, err := p.changes(t.Context(), sotw)
@@ -111,7 +111,7 @@ func hubRestart(t *testing.T, sotw bool, end func(*envoytest.Hub) error) {
 	}
 
 	restart(func() {
-		m.write(t, "east/web.yaml", web, slices(web, at(second)...))
+		m.write(t, "east/web.yaml", web, slicesOf(web, at(second)...))
 		m.remove(t, "east/old.yaml")
 	})
 	for i, p := range proxies {

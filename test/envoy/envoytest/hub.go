@@ -111,10 +111,8 @@ func (h *Hub) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, hubReady)
 	defer cancel()
 	return Poll(ctx, func() error {
-		select {
-		case <-h.exited:
+		if !h.Running() {
 			return Permanent(fmt.Errorf("it exited (%v); the end of its log:\n%s", h.cmd.ProcessState, h.Log()))
-		default:
 		}
 		_, err := h.Get(ctx, h.URL+"/ready")
 		return err
@@ -124,10 +122,8 @@ func (h *Hub) waitReady(ctx context.Context) error {
 // Stop asks the process to end (SIGTERM) and waits until it is gone. An exit
 // status other than 0 is an error. Stopping a stopped hub does nothing.
 func (h *Hub) Stop() error {
-	select {
-	case <-h.exited:
+	if !h.Running() {
 		return nil
-	default:
 	}
 	if err := h.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -155,8 +151,15 @@ func (h *Hub) Kill() error {
 	return err
 }
 
-// Exited is closed when the process that runs now is gone.
-func (h *Hub) Exited() <-chan struct{} { return h.exited }
+// Running reports whether the process is there.
+func (h *Hub) Running() bool {
+	select {
+	case <-h.exited:
+		return false
+	default:
+		return true
+	}
+}
 
 // Get reads a page of the hub, such as URL+"/debug/clusterz". A status other
 // than 200 is a *StatusError.

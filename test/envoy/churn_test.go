@@ -1,0 +1,175 @@
+package envoy_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/bootstrap"
+	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
+)
+
+var churnSeed = flag.Uint64("churn.seed", 0, "repeat the edits of TestChurn; 0 = others each time")
+
+// churn makes random edits: services of every kind come, change and go in two
+// clusters, share ports and move between them.
+type churn struct {
+	*rand.Rand
+	*mesh
+	backends map[string][]*envoytest.Backend // by cluster
+	there    map[string]bool                 // files that exist
+}
+
+const (
+	churnRounds   = 60
+	churnServices = 10
+)
+
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+// edit is one random edit.
+func (c *churn) edit(t testing.TB) {
+	n := c.IntN(churnServices)
+	cluster := pick(c.Rand, "east", "west")
+	file := fmt.Sprintf("%s/s%d.yaml", cluster, n)
+	switch c.IntN(12) {
+	case 0, 1:
+		if c.there[file] {
+			c.remove(t, file)
+			delete(c.there, file)
+			return
+		}
+	case 2:
+		c.write(t, "mesh.yaml", "outboundTrafficPolicy: {mode: "+pick(c.Rand, "ALLOW_ANY", "REGISTRY_ONLY")+"}")
+		return
+	case 3:
+		for f := range c.there {
+			if f[:4] == "west" {
+				delete(c.there, f)
+			}
+		}
+		c.removeAll(t, "west")
+		return
+	case 4, 5:
+		c.write(t, file, c.entry(n, cluster))
+		c.there[file] = true
+		return
+	}
+	c.write(t, file, c.service(n, cluster)...)
+	c.there[file] = true
+}
+
+func (c *churn) service(n int, cluster string) []any {
+	vip := fmt.Sprintf("10.96.1.%d", 1+c.IntN(churnServices))
+	if c.IntN(5) == 0 {
+		vip = ""
+	}
+	s := service(fmt.Sprintf("s%d", n), vip, pick(c.Rand, "http", "http2", "grpc", "tcp", "tls", ""), c.port())
+	if d := pick(c.Rand, "", "PreferClose", "PreferSameNode"); d != "" {
+		s.Spec.TrafficDistribution = &d
+	}
+	out := []any{s}
+	for i, b := range c.backends[cluster][:c.IntN(4)] {
+		name := fmt.Sprintf("s%d-%d", n, i)
+		ep := endpoint{addr: b.Addr, notReady: c.IntN(4) == 0}
+		if c.IntN(2) == 0 {
+			ep.pod = name
+			out = append(out, pod(name, ip(b), pick(c.Rand, "", "europe.z1", "america.z2"), map[string]string{"app": s.Name}))
+		}
+		out = append(out, slicesOf(s, ep))
+	}
+	return out
+}
+
+// port is often that of the steady service.
+func (c *churn) port() uint16 { return uint16(8000 + c.IntN(3)) }
+
+func (c *churn) entry(n int, cluster string) string {
+	host := fmt.Sprintf("s%d.example", n)
+	switch c.IntN(4) {
+	case 0:
+		return fmt.Sprintf(`
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: s%d, namespace: %s}
+spec:
+  hosts: [%q, "*.wild.example"]
+  resolution: NONE
+  addresses: %s
+  ports: [{number: %d, name: p, protocol: %s}]`, n, namespace, host,
+			pick(c.Rand, "[]", "[10.97.0.0/16]", "[10.98.0.1]"), c.port(), pick(c.Rand, "HTTP", "TCP", "TLS", "\"\""))
+	case 1:
+		return fmt.Sprintf(`
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: s%d, namespace: %s}
+spec:
+  hosts: [%q]
+  resolution: STATIC
+  location: MESH_INTERNAL
+  ports: [{number: %d, name: p, protocol: %s}]
+  workloadSelector: {labels: {app: s%d}}`, n, namespace, host, c.port(), pick(c.Rand, "HTTP", "TCP", "GRPC"), c.IntN(churnServices))
+	}
+	return entry(host, c.port(), pick(c.Rand, "STATIC", "DNS", "DNS_ROUND_ROBIN"), ip(pick(c.Rand, c.backends[cluster]...)), 9000)
+}
+
+// Whatever is edited, however fast, and with the hub restarted in between: a
+// service that does not change does not lose a request, nothing is rejected,
+// and in the end every proxy has exactly what the hub has (checked by launch).
+func TestChurn(t *testing.T) {
+	t.Parallel()
+	seed := *churnSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	m := newMesh(t)
+	c := &churn{Rand: rand.New(rand.NewPCG(seed, 0)), mesh: m, there: map[string]bool{}, backends: map[string][]*envoytest.Backend{}}
+	for _, cluster := range []string{"east", "west"} {
+		for i := range 4 {
+			c.backends[cluster] = append(c.backends[cluster], m.backend(t, envoytest.HTTP1, fmt.Sprint(cluster, i)))
+		}
+	}
+	web := service("web", "10.96.0.1", "http", 8000)
+	m.start(t, files{"east/web.yaml": {web, slicesOf(web, at(c.backends["east"][0])...)}})
+	var traffic []*envoytest.Traffic
+	for name, o := range map[string]bootstrap.Options{
+		"sidecar-delta": {Locality: "europe/z1"},
+		"sidecar-sotw":  {SotW: true, Cluster: "east"},
+		"router-delta":  {Type: bootstrap.Router, Expose: true},
+		"router-sotw":   {Type: bootstrap.Router, Expose: true, SotW: true},
+	} {
+		p := m.launch(t, name, o)
+		p.answers(t, host("web"), 8000, "east0")
+		traffic = append(traffic, p.traffic(t, 1, host("web"), 8000))
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("run again with -churn.seed=%d", seed)
+		}
+	})
+	for i := range churnRounds {
+		c.edit(t)
+		switch {
+		case i%20 == 19:
+			m.restart(t)
+		case c.IntN(3) == 0:
+			more(t, pick(c.Rand, traffic...), 5)
+		}
+	}
+	for _, tr := range traffic {
+		more(t, tr, 20)
+		flawless(t, tr)
+	}
+}
+
+// restart kills the hub and starts it again.
+func (m *mesh) restart(t testing.TB) {
+	t.Helper()
+	if err := m.hub.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.hub.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
