@@ -1,8 +1,6 @@
 package script
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,7 +12,11 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3" // so that listeners can be printed
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -34,8 +36,9 @@ type proxy struct {
 	node      *corev3.Node
 	connected bool
 
-	mu     sync.Mutex
-	refuse map[string]*regexp.Regexp // guarded by mu; by type URL
+	mu       sync.Mutex
+	refuse   map[string]*regexp.Regexp // guarded by mu; by type URL
+	received []string                  // guarded by mu; responses since the last "trace"
 }
 
 // types are the short names of resource types.
@@ -91,7 +94,7 @@ func (w *world) connect(name, protocol string, settings []string) error {
 		p.Envoy = xdstest.NewEnvoy(kind, n, func() (xdstest.Stream, error) {
 			return xdstest.NewPipe(w.ctx, kind, func(k wire.Protocol, end *xdstest.PipeEnd) error { return w.server.Serve(k, end) }), nil
 		})
-		p.Fault = p.fault
+		p.Fault, p.Trace = p.fault, p.note
 		w.proxies[name] = p
 	}
 	w.start()
@@ -119,6 +122,30 @@ func (p *proxy) fault(url, name string, _ []byte) string {
 		return "refused by the scenario"
 	}
 	return ""
+}
+
+// note keeps responses as "TYPE names removed names".
+func (p *proxy) note(line string) {
+	response, ok := strings.CutPrefix(line, "<- ")
+	if !ok {
+		return
+	}
+	for _, t := range types {
+		if rest, ok := strings.CutPrefix(response, typeURL(t)); ok {
+			_, names, _ := strings.Cut(rest, ": ")
+			p.mu.Lock()
+			p.received = append(p.received, t+" "+names+"\n")
+			p.mu.Unlock()
+		}
+	}
+}
+
+func (p *proxy) trace() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := strings.Join(p.received, "")
+	p.received = nil
+	return out
 }
 
 func (p *proxy) refuses(url string, re *regexp.Regexp) {
@@ -219,9 +246,18 @@ func details(short, name string, body []byte) ([]string, error) {
 			out = append(out, name+" "+v.Name)
 		}
 		return out, err
+	case "lds":
+		var l listenerv3.Listener
+		err := proto.Unmarshal(body, &l)
+		clusters := outbound.FindAllString(prototext.Format(&l), -1)
+		slices.Sort(clusters)
+		return []string{name + " " + strings.Join(slices.Compact(clusters), " ")}, err
 	}
 	return []string{name}, nil
 }
+
+// outbound finds the clusters that a listener names itself.
+var outbound = regexp.MustCompile(`outbound\|\d+\|[^|]*\|[a-z0-9.-]+`)
 
 // assignment gives "CLUSTER ADDRESS HEALTH [priority=N]" for each endpoint.
 func assignment(name string, a *endpointv3.ClusterLoadAssignment) []string {
@@ -242,8 +278,13 @@ func assignment(name string, a *endpointv3.ClusterLoadAssignment) []string {
 	return out
 }
 
-// proxies is what the debug endpoints are shown of the server.
-type proxies struct{ w *world }
+// proxies is what the debug endpoints are shown of the server: as much as scenarios ask for.
+type proxies struct {
+	unasked
+	w *world
+}
+
+type unasked = debug.Proxies
 
 func (p proxies) Proxies() (out []debug.Proxy) {
 	for _, c := range p.w.server.Connections() {
@@ -252,10 +293,6 @@ func (p proxies) Proxies() (out []debug.Proxy) {
 		})
 	}
 	return out
-}
-
-func (p proxies) Dump(context.Context, string, []string) (json.RawMessage, error) {
-	return nil, errors.ErrUnsupported
 }
 
 func (p proxies) Audience(connection string) (gen.Class, pushcontext.Reader, error) {

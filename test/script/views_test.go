@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,7 +16,6 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
-	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
 // viewVerbs print what the debug endpoints say.
@@ -25,6 +25,7 @@ func viewVerbs(w *world) map[string]script.Cmd {
 			func(_ *script.State, a []string) (string, error) { return w.explain(a, definition) }),
 		"endpoints": verb("host [proxy]", "print every candidate endpoint of a host, used or not, for all proxies or one", 1,
 			func(_ *script.State, a []string) (string, error) { return w.explain(a, candidates) }),
+		"metric": verb("regexp", "print the series whose name or labels match", 1, func(_ *script.State, a []string) (string, error) { return w.metric(a[0]) }),
 		"status": verb("", "print the state of every member", 0, func(*script.State, []string) (string, error) { return w.status() }),
 	}
 }
@@ -32,8 +33,8 @@ func viewVerbs(w *world) map[string]script.Cmd {
 // ask calls a debug endpoint as the command line would.
 func (w *world) ask(path string, query url.Values, into any) error {
 	h := debug.New(debug.Options{
-		Snapshot: w.hub.Current, Between: w.hub.Between, ConfigCluster: configCluster, Proxies: proxies{w},
-		Shards: func() []pushcontext.ShardInfo { return w.hub.Current().Shards },
+		Snapshot: w.hub.Current, Between: w.hub.Between, ConfigCluster: configCluster, Proxies: proxies{w: w},
+		Shards: w.shards,
 		Ready: func() error {
 			if !w.controller.Ready() {
 				return errors.New("not ready")
@@ -147,6 +148,32 @@ func (w *world) status() (string, error) {
 			line += " replacement=" + c.Replacement
 		}
 		out = append(out, line)
+	}
+	return text(out), nil
+}
+
+// metric gives 'name{label="value",…} value' of counters and gauges.
+func (w *world) metric(pattern string) (string, error) {
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return "", err
+	}
+	families, err := w.metrics.Gather()
+	if err != nil {
+		return "", err
+	}
+	var out []string
+	for _, f := range families {
+		for _, m := range f.Metric {
+			var labels []string
+			for _, l := range m.Label {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			line := fmt.Sprintf("%s{%s}", f.GetName(), strings.Join(labels, ","))
+			if re.MatchString(line) && m.Histogram == nil && m.Summary == nil {
+				out = append(out, fmt.Sprintf("%s %g", line, m.GetCounter().GetValue()+m.GetGauge().GetValue()))
+			}
+		}
 	}
 	return text(out), nil
 }

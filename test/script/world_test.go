@@ -13,6 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate"
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/xds"
 	"github.com/isthmus-mesh/isthmus/xds/gen"
@@ -52,8 +53,16 @@ func newWorld(ctx context.Context) *world {
 		w.server.Notify(pc, d)
 	})
 	w.server.UseHub(w.hub)
+	w.metrics.MustRegister(&debug.Collector{Shards: w.shards, ConfigCluster: configCluster, Version: "script", Started: time.Now(), Now: time.Now})
 	w.controller = aggregate.New(aggregate.Options{Hub: w.hub, Log: log, Registerer: w.metrics, ConfigCluster: configCluster})
 	return w
+}
+
+func (w *world) shards() []pushcontext.ShardInfo {
+	if pc := w.hub.Current(); pc != nil {
+		return pc.Shards
+	}
+	return nil
 }
 
 // start lets the hub run; what was attached before is what start-up waits for.
