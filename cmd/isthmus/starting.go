@@ -89,7 +89,11 @@ func (s *starting) missing() []string {
 
 // errWaiting says what the serving gate waits for.
 func (s *starting) errWaiting() error {
-	return errors.New("not ready: waiting for " + strings.Join(s.missing(), ", "))
+	missing := s.missing()
+	if len(missing) == 0 {
+		return errors.New("not ready: everything is read, and about to be published")
+	}
+	return errors.New("not ready: waiting for " + strings.Join(missing, ", "))
 }
 
 // progress logs what is awaited until the gate opens.

@@ -79,6 +79,10 @@ func (o *Options) check() error {
 		return fmt.Errorf("interception %q is none of %s, %s, %s", o.Interception, Redirect, TProxy, None)
 	case !o.IP.IsValid():
 		return errors.New("the proxy's ip is missing")
+	case o.IP.Zone() != "":
+		return fmt.Errorf("ip %s: an address with a zone means nothing elsewhere", o.IP)
+	case strings.ContainsAny(o.Namespace+o.DomainSuffix, "~ "):
+		return fmt.Errorf("namespace %q or domain %q holds a character that a name can't have", o.Namespace, o.DomainSuffix)
 	case o.Cluster == "":
 		return errors.New("the proxy's cluster is missing")
 	case o.Expose && o.Type != Router:

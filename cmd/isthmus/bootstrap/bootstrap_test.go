@@ -142,6 +142,8 @@ func TestErrorsNameTheOption(t *testing.T) {
 		"type":              {func(o *bootstrap.Options) { o.Type = "waypoint" }, `type "waypoint"`},
 		"interception":      {func(o *bootstrap.Options) { o.Interception = "none" }, "interception"},
 		"no ip":             {func(o *bootstrap.Options) { o.IP = netip.Addr{} }, "ip"},
+		"zone":              {func(o *bootstrap.Options) { o.IP = netip.MustParseAddr("fe80::1%a~b") }, "zone"},
+		"odd namespace":     {func(o *bootstrap.Options) { o.Namespace = "a~b" }, "namespace"},
 		"no cluster":        {func(o *bootstrap.Options) { o.Cluster = "" }, "cluster"},
 		"no hub":            {func(o *bootstrap.Options) { o.Hub = "" }, "HOST:PORT"},
 		"hub without port":  {func(o *bootstrap.Options) { o.Hub = "hub.example" }, "HOST:PORT"},
@@ -175,4 +177,25 @@ func TestStateOfTheWorldAndNoAdmin(t *testing.T) {
 	if b.Admin != nil {
 		t.Errorf("admin = %v, want none", b.Admin)
 	}
+}
+
+// FuzzBuild: options are refused, or make a bootstrap that Envoy's own rules accept and whose node id
+// has its four parts.
+func FuzzBuild(f *testing.F) {
+	f.Add("web-1.shop", "10.0.0.7", "east", "127.0.0.1:15010", "eu/a/1")
+	f.Add("a.b", "::1", "c", "[::1]:1", "/")
+	f.Add("a.~", "10.0.0.1", "c", "h:99999", "")
+	f.Fuzz(func(t *testing.T, id, ip, cluster, hub, locality string) {
+		addr, _ := netip.ParseAddr(ip)
+		b, err := bootstrap.Build(bootstrap.Options{ID: id, IP: addr, Cluster: cluster, Hub: hub, Locality: locality})
+		if err != nil {
+			return
+		}
+		if n := strings.Count(b.Node.Id, "~"); n != 3 {
+			t.Errorf("node id %q has %d parts", b.Node.Id, n+1)
+		}
+		if err := b.ValidateAll(); err != nil {
+			t.Error(err)
+		}
+	})
 }

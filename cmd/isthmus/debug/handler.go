@@ -39,7 +39,7 @@ func Paths() []Path {
 		{"/debug/configz", "configuration objects, served or not; ?kind=KIND for one kind", (*handler).configs},
 		{"/debug/mesh", "mesh-wide settings in force", (*handler).mesh},
 		{"/debug/networkz", "gateways between networks", (*handler).networks},
-		{"/debug/push_status", "the newest version and what made it", (*handler).pushStatus},
+		{"/debug/push_status", "the newest version, what made it, and resources that could not be generated", (*handler).pushStatus},
 		{"/debug/connections", "connected proxies", (*handler).connections},
 		{"/debug/syncz", "per proxy and type, the nonce sent and the nonce acknowledged", (*handler).sync},
 		{"/debug/config_dump", "what a proxy is sent, as Envoy's admin would show it: ?proxyID=PROXY[&types=cds,eds,lds,rds]", (*handler).configDump},

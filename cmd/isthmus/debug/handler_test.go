@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -200,4 +201,27 @@ func TestDebugIsLoopbackOnly(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzHostHeader: a Host that is let through names this machine and nothing else.
+func FuzzHostHeader(f *testing.F) {
+	for _, h := range []string{"127.0.0.1:8080", "[::1]:8080", "localhost", "127.0.0.1.example", "::1", "[127.0.0.1", "127.0.0.1:x:y"} {
+		f.Add(h)
+	}
+	f.Fuzz(func(t *testing.T, host string) {
+		r := local("/debug")
+		r.Host = host
+		let := false
+		debug.LoopbackOnly(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { let = true })).ServeHTTP(httptest.NewRecorder(), r)
+		if !let {
+			return
+		}
+		name, _, err := net.SplitHostPort(host)
+		if err != nil {
+			name = strings.Trim(host, "[]")
+		}
+		if ip := net.ParseIP(strings.SplitN(name, "%", 2)[0]); !strings.EqualFold(name, "localhost") && (ip == nil || !ip.IsLoopback()) {
+			t.Errorf("Host %q is let through", host)
+		}
+	})
 }

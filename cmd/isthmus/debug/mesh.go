@@ -74,6 +74,7 @@ func (h *handler) pushStatus(*http.Request) (any, error) {
 			out.Endpoints++
 		}
 	}
+	out.Failures = h.Proxies.Failures()
 	if d, ok := h.Between(pc.Version-1, pc.Version); ok {
 		out.Last = delta(d)
 	}

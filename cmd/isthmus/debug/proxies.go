@@ -20,6 +20,8 @@ type Proxies interface {
 	// Dump gives what the proxy of a connection is sent now, as an Envoy admin ConfigDump in JSON.
 	// Types are "cds", "eds", "lds" and "rds"; none means all.
 	Dump(ctx context.Context, connection string, types []string) (json.RawMessage, error)
+	// Failures lists the last resources that could not be generated, oldest first.
+	Failures() []Failure
 	// Audience gives what the resources of the proxy of a connection depend on.
 	Audience(connection string) (gen.Class, pushcontext.Reader, error)
 }

@@ -176,6 +176,14 @@ type PushStatus struct {
 	Conflicts int       `json:"conflicts"`
 	Configs   int       `json:"configs"`
 	Last      *Delta    `json:"last,omitempty"` // the change that made it, while it is remembered
+	Failures  []Failure `json:"failures,omitempty"`
+}
+
+// Failure is a resource that could not be generated; proxies keep their last good one.
+type Failure struct {
+	Type  string `json:"type"` // type URL
+	Name  string `json:"name,omitempty"`
+	Error string `json:"error"`
 }
 
 // Delta names what a version changed.

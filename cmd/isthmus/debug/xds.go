@@ -52,6 +52,15 @@ func watch(t *xds.TypeStatus) Watch {
 	return w
 }
 
+// Failures implements Proxies.
+func (x XDS) Failures() []Failure {
+	var out []Failure
+	for _, f := range x.Server.Failures() {
+		out = append(out, Failure{Type: f.TypeURL, Name: f.Name, Error: f.Err})
+	}
+	return out
+}
+
 // Audience implements Proxies.
 func (x XDS) Audience(connection string) (gen.Class, pushcontext.Reader, error) {
 	for _, c := range x.Server.Connections() {

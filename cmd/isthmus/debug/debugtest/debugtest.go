@@ -141,6 +141,11 @@ func (p *Proxies) Dump(context.Context, string, []string) (json.RawMessage, erro
 	return p.Dumps, nil
 }
 
+// Failures implements debug.Proxies.
+func (p *Proxies) Failures() []debug.Failure {
+	return []debug.Failure{{Type: gen.ClusterURL, Name: "outbound|80||odd.example", Error: "panic: odd"}}
+}
+
 // Audience implements debug.Proxies: a proxy sees the mesh from its cluster, namespace and network.
 func (p *Proxies) Audience(connection string) (gen.Class, pushcontext.Reader, error) {
 	for _, x := range p.List {

@@ -1,0 +1,77 @@
+package envoydump_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/envoydump"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/output"
+)
+
+func tables(d *envoydump.Dump) []*output.Table {
+	return []*output.Table{d.Clusters(), d.Endpoints(), d.Listeners(), d.Routes()}
+}
+
+func dump(t testing.TB) []byte {
+	t.Helper()
+	raw, err := os.ReadFile("../testdata/dump.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func TestRows(t *testing.T) {
+	t.Parallel()
+	d, err := envoydump.Parse(dump(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{5, 6, 4, 5} {
+		if got := tables(d)[i]; len(got.Rows) != want {
+			t.Errorf("%v: %d rows, want %d", got.Header, len(got.Rows), want)
+		}
+	}
+}
+
+func TestNotADump(t *testing.T) {
+	t.Parallel()
+	for _, raw := range []string{"", "<html>", `{"configs": 1}`, `[]`} {
+		if _, err := envoydump.Parse([]byte(raw)); err == nil {
+			t.Errorf("%q is taken for a dump", raw)
+		}
+	}
+	d, err := envoydump.Parse([]byte(`{"configs": [{"@type": "type.googleapis.com/envoy.admin.v3.SecretsConfigDump", "dynamic_active_secrets": [{}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range tables(d) {
+		if len(table.Rows) != 0 {
+			t.Errorf("%v has rows of a type that it does not show", table.Header)
+		}
+	}
+}
+
+// FuzzParse: whatever a dump holds, every row has as many cells as the table has columns.
+func FuzzParse(f *testing.F) {
+	f.Add(dump(f))
+	f.Add([]byte(`{"configs": [{"dynamic_listeners": [{"active_state": {"listener": {"filter_chains": [{}]}}}]}]}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		d, err := envoydump.Parse(raw)
+		if err != nil {
+			return
+		}
+		for _, table := range tables(d) {
+			for _, r := range table.Rows {
+				if len(r) != len(table.Header) {
+					t.Errorf("%v: row %v", table.Header, r)
+				}
+			}
+			var b strings.Builder
+			if err := table.Write(&b); err != nil || strings.Count(b.String(), "\n") != len(table.Rows)+1 {
+				t.Errorf("%v: %v\n%s", table.Header, err, &b)
+			}
+		}
+	})
+}
