@@ -1,0 +1,119 @@
+package aggregate
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// trace feeds events at the given milliseconds and lists the milliseconds of commits.
+func trace(d *debouncer, cost time.Duration, events map[lane][]int, until int) []int {
+	zero := time.Unix(1000, 0)
+	at := func(ms int) time.Time { return zero.Add(time.Duration(ms) * time.Millisecond) }
+	due := map[int][]lane{}
+	for l, times := range events {
+		for _, ms := range times {
+			due[ms] = append(due[ms], l)
+		}
+	}
+	commits := []int{}
+	for ms := range until {
+		for _, l := range due[ms] {
+			d.note(l, at(ms))
+		}
+		if when, ok := d.deadline(); ok && !at(ms).Before(when) {
+			commits = append(commits, ms)
+			d.commit(at(ms), cost)
+		}
+	}
+	return commits
+}
+
+func every(from, to, step int) []int {
+	var out []int
+	for ms := from; ms < to; ms += step {
+		out = append(out, ms)
+	}
+	return out
+}
+
+func newDebouncer(share float64) *debouncer {
+	return &debouncer{share: share, windows: [lanes]window{
+		laneEndpoints: {20 * time.Millisecond, 200 * time.Millisecond}, laneShape: {100 * time.Millisecond, time.Second},
+	}}
+}
+
+func TestDebounce(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		events map[lane][]int
+		want   []int
+	}{
+		{"nothing", nil, []int{}},
+		{"the first event commits at once", map[lane][]int{laneShape: {5}}, []int{5}},
+		{"so does the next after an idle period", map[lane][]int{laneEndpoints: {5, 50, 500}}, []int{5, 50, 500}},
+		{"soon after a commit endpoints wait for quiet", map[lane][]int{laneEndpoints: {5, 10}}, []int{5, 30}},
+		{"and shape for longer", map[lane][]int{laneShape: {5, 10}}, []int{5, 110}},
+		{"a burst is two commits", map[lane][]int{laneEndpoints: every(5, 15, 1)}, []int{5, 34}},
+		{"endless endpoints commit at the cap", map[lane][]int{laneEndpoints: every(0, 1000, 10)}, []int{0, 210, 420, 630, 840, 1010}},
+		{"endless shape commits at its cap", map[lane][]int{laneShape: every(0, 2500, 10)}, []int{0, 1010, 2020}},
+		{"incident 74: endpoints are not held up by endless configuration",
+			map[lane][]int{laneShape: every(0, 500, 50), laneEndpoints: {305}}, []int{0, 305, 550}},
+		{"incident 7: one commit holds both lanes", map[lane][]int{laneEndpoints: {5, 8}, laneShape: {7}}, []int{5, 28}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			if d := cmp.Diff(tc.want, trace(newDebouncer(0.25), 0, tc.events, 2500)); d != "" {
+				t.Errorf("commits (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// 300 changes in a burst must not be 300 pushes, and the dearer a push the fewer there are.
+func TestDebounceStretchesWithCost(t *testing.T) {
+	t.Parallel()
+	var last int
+	for i, cost := range []time.Duration{0, 100 * time.Millisecond, 400 * time.Millisecond} {
+		n := len(trace(newDebouncer(0.25), cost, map[lane][]int{laneEndpoints: every(0, 3000, 10)}, 6000))
+		if i > 0 && n >= last {
+			t.Errorf("cost %v: %d commits, not fewer than %d", cost, n, last)
+		}
+		if busy := time.Duration(n) * cost; busy > 2*time.Second { // a quarter of 6s, and the start
+			t.Errorf("cost %v: pushing takes %v of 6s", cost, busy)
+		}
+		last = n
+	}
+}
+
+func TestDebounceShrinksWhenCalm(t *testing.T) {
+	t.Parallel()
+	d := newDebouncer(0.25)
+	trace(d, time.Second, map[lane][]int{laneEndpoints: every(0, 3000, 100)}, 3000)
+	if d.pause() < time.Second {
+		t.Fatalf("pause under load: %v", d.pause())
+	}
+	for range 12 {
+		d.commit(d.committed.Add(time.Minute), 0)
+	}
+	if d.pause() > 5*time.Millisecond {
+		t.Errorf("pause after calm: %v", d.pause())
+	}
+}
+
+func TestDebouncePauseIsCapped(t *testing.T) {
+	t.Parallel()
+	for _, cost := range []time.Duration{time.Minute, time.Hour} {
+		t.Run(fmt.Sprint(cost), func(t *testing.T) {
+			t.Parallel()
+			d := newDebouncer(0.25)
+			d.commit(time.Unix(1, 0), cost)
+			if d.pause() != maxStretch {
+				t.Errorf("pause %v, want %v", d.pause(), maxStretch)
+			}
+		})
+	}
+}
