@@ -54,7 +54,8 @@ type typeState struct {
 	sub      map[string]bool
 	have     map[string]string // body by name
 	recorded map[string]string // delta: versions of what was ACKed
-	nonce    string            // SotW: last received
+	unlisted map[string]bool   // delta: applied from refused responses
+	nonce    string            // SotW: last answered
 	version  string            // SotW: last accepted
 }
 
@@ -66,7 +67,7 @@ func NewEnvoy(p wire.Protocol, node *corev3.Node, dial func() (Stream, error)) *
 		telling: map[proto.Message]map[string]string{}, received: map[string]int{},
 	}
 	for _, u := range []string{gen.ClusterURL, gen.EndpointURL, gen.ListenerURL, gen.RouteURL} {
-		e.types[u] = &typeState{sub: map[string]bool{}, have: map[string]string{}, recorded: map[string]string{}}
+		e.types[u] = &typeState{sub: map[string]bool{}, have: map[string]string{}, recorded: map[string]string{}, unlisted: map[string]bool{}}
 	}
 	return e
 }
@@ -132,6 +133,9 @@ func (e *Envoy) send(m proto.Message) {
 		case *discoveryv3.DeltaDiscoveryRequest:
 			r.Node = e.node
 		}
+	}
+	if r, ok := m.(*discoveryv3.DiscoveryRequest); ok {
+		e.types[r.TypeUrl].nonce = r.ResponseNonce
 	}
 	maps.Copy(e.told, e.telling[m])
 	delete(e.telling, m)
@@ -236,6 +240,21 @@ func (e *Envoy) Warming() []string {
 	return slices.Sorted(maps.Keys(e.warming))
 }
 
+// Orphans reports whether the client applied something of a response that it refused and has not
+// been sent it again since: a reconnecting delta client does not list that, so no server can know.
+func (e *Envoy) Orphans() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, t := range e.types {
+		for n := range t.unlisted {
+			if _, ok := t.have[n]; ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Violations lists what a server must not do and did.
 func (e *Envoy) Violations() []string {
 	e.mu.Lock()
@@ -274,9 +293,14 @@ func (e *Envoy) delta(m *discoveryv3.DeltaDiscoveryResponse) {
 	if t := e.types[m.TypeUrl]; fault == "" {
 		for _, i := range items {
 			t.recorded[i.name] = i.version
+			delete(t.unlisted, i.name)
 		}
 		for _, n := range m.RemovedResources {
 			delete(t.recorded, n)
+		}
+	} else {
+		for _, i := range items {
+			t.unlisted[i.name] = true
 		}
 	}
 	e.answer(m.TypeUrl, req, bad)
@@ -293,7 +317,6 @@ func (e *Envoy) sotw(m *discoveryv3.DiscoveryResponse) {
 		items = append(items, item{name, "", string(r.Value)})
 	}
 	t := e.types[m.TypeUrl]
-	t.nonce = m.Nonce
 	var removed []string
 	if m.TypeUrl == gen.ClusterURL || m.TypeUrl == gen.ListenerURL {
 		for n := range t.have {
@@ -352,7 +375,11 @@ func (e *Envoy) answer(url string, req proto.Message, refused map[string]string)
 		return
 	}
 	for _, m := range e.withheld {
-		e.send(m)
+		if e.hold[gen.ClusterURL] {
+			e.delayed = append(e.delayed, m)
+		} else {
+			e.send(m)
+		}
 	}
 	e.withheld = nil
 	if e.deferred {
