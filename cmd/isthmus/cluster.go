@@ -29,9 +29,9 @@ func newClusterList(now func() time.Time) *cobra.Command {
 		Long: `List registries: one line for each kind of source in each cluster.
 
 SYNC is syncing, timeout or synced: whether it has ever delivered everything. STATE is the contact now:
-a stale registry keeps serving its last good data. SLICES counts objects that list endpoints. PROBLEMS counts items that can't be read and keep
-their last good content, NOT-SERVED counts objects of kinds that this version accepts but does not use;
--o wide lists both behind the table.`,
+a stale registry keeps serving its last good data. SLICES counts objects that list endpoints, PROBLEMS
+items that can't be read and keep their last good content, NOT-SERVED objects of kinds that this version
+accepts but does not use; -o wide lists the last two behind the table.`,
 		Example: "  isthmus cluster list\n  isthmus cluster list -o wide\n  isthmus cluster list -o json | jq -r '.[] | select(.state != \"live\") | .id'",
 		Args:    cobra.NoArgs,
 	}

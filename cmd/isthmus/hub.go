@@ -100,7 +100,7 @@ func (h *hub) shards() []pushcontext.ShardInfo {
 // knows reports whether a cluster is attached: a proxy of any other would be in none.
 func (h *hub) knows(c model.ClusterID) bool {
 	return slices.ContainsFunc(h.shards(), func(s pushcontext.ShardInfo) bool {
-		return s.Key.Cluster == c && s.Key.Provider != model.ProviderMesh
+		return s.Key.Cluster == c && isCluster(s)
 	})
 }
 
@@ -127,8 +127,14 @@ func serve(ctx context.Context, o *serveOptions, log *slog.Logger) error {
 			return err
 		}
 	}
+	if !slices.ContainsFunc(h.starting.infos(), isCluster) {
+		log.Warn("there is no cluster yet: each folder in --dir is one; of the files in it only mesh.yaml and networks.yaml are read", "dir", o.dir)
+	}
 	return h.run(ctx, ls)
 }
+
+// isCluster tells clusters from the registry of mesh-wide settings.
+func isCluster(s pushcontext.ShardInfo) bool { return s.Key.Provider != model.ProviderMesh }
 
 // run starts everything, waits for the end of ctx or of any part, and ends in the order that costs
 // proxies least: not ready, streams told to go elsewhere, then the rest.

@@ -378,6 +378,15 @@ func TestTakenPortIsSaidFirst(t *testing.T) {
 	}
 }
 
+func TestServeSaysThatThereIsNoCluster(t *testing.T) {
+	t.Parallel()
+	r := startHub(t, map[string]string{"web.yaml": serviceYAML("east", "10.1.0.1")})
+	r.untilReady(t)
+	if !strings.Contains(r.log.String(), "there is no cluster yet") {
+		t.Errorf("log:\n%s", r.log)
+	}
+}
+
 func TestVersionEndpoint(t *testing.T) {
 	t.Parallel()
 	r := startHub(t, nil)
