@@ -36,14 +36,17 @@ func summaryOf(v *pushcontext.PortView) *portSummary {
 }
 
 func summarise(v *pushcontext.PortView) *portSummary {
-	out := &portSummary{plain: true, addrs: addressesOf(v)}
+	out := &portSummary{plain: true}
+	addrs := 0
 	first := make(map[string]*pushcontext.ShapeView, len(v.Services))
 	for _, s := range v.Services {
 		out.private = out.private || !s.Export.Public
 		out.local = out.local || s.Key.Cluster != ""
 		out.addressed = out.addressed || len(s.Addresses) > 0 && !s.MeshAddresses
 		out.direct = out.direct || len(s.Inline) > 0 && s.Resolution == model.Passthrough
-		out.short = out.short || hostsOf(s).name != (kubeName{})
+		known := hostsOf(s)
+		addrs += len(known.addrs)
+		out.short = out.short || known.name != (kubeName{})
 		p, ok := servedPort(s, v.Number)
 		out.plain = out.plain && (!ok || p.Protocol.IsHTTP())
 		if first[s.Key.Host] == nil {
@@ -58,25 +61,27 @@ func summarise(v *pushcontext.PortView) *portSummary {
 		}
 		out.shared[s.Key.Host] = append(out.shared[s.Key.Host], s)
 	}
+	out.addrs = newAddrSet(addrs)
+	for _, s := range v.Services {
+		for _, a := range hostsOf(s).addrs {
+			out.addrs.add(a)
+		}
+	}
 	return out
 }
 
-// addressesOf collects every address that may mean a service of the port to some proxy.
-func addressesOf(v *pushcontext.PortView) *addrSet {
-	n := 0
-	for _, s := range v.Services {
-		n += len(s.Addresses)
-	}
-	out := newAddrSet(n)
-	for _, s := range v.Services {
-		for _, list := range s.Addresses {
-			for _, x := range list {
-				out.add(x.Addr())
+// addressesOf are all addresses that may mean the service to some proxy.
+func addressesOf(s *pushcontext.ShapeView) []netip.Addr {
+	var out []netip.Addr
+	for _, list := range s.Addresses {
+		for _, x := range list {
+			if single(x) && !slices.Contains(out, x.Addr()) {
+				out = append(out, x.Addr())
 			}
 		}
-		if x, ok := literal(s); ok {
-			out.add(x)
-		}
+	}
+	if x, ok := literal(s); ok && !slices.Contains(out, x) {
+		out = append(out, x)
 	}
 	return out
 }

@@ -56,9 +56,12 @@ func keepalive(k *networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive) *c
 	return &clusterv3.UpstreamConnectionOptions{TcpKeepalive: out}
 }
 
-// applyDNS sets how names are resolved; the record's own lifetime goes before the refresh rate.
+// applyDNS sets how names are resolved; the record's own lifetime goes before the refresh rate. The
+// fields have successors in an extension that proxies of the last few years do not know yet.
 func applyDNS(out *clusterv3.Cluster, m *pushcontext.MeshView, c Class) {
+	//lint:ignore SA1019 the successor is unknown to older proxies
 	out.DnsRefreshRate = atLeast(2*time.Millisecond, m.Config.GetDnsRefreshRate(), 60*time.Second)
+	//lint:ignore SA1019 the successor is unknown to older proxies
 	out.RespectDnsTtl = true
 	switch {
 	case c.IPv4 && c.IPv6:

@@ -4,4 +4,16 @@
 // depends only on the view it is given and on the traits of the [Class] that it declared for that
 // view, so the memo key (view, generator, class) is complete by construction. To add a type, write
 // one file with a Generator and add it to [All].
+//
+//	ServiceView ─ Endpoints ─► outbound|<port>||<host>            selectEndpoints decides, ExplainEndpoints tells
+//	ShapeView ─── Clusters ──► outbound|<port>||<host>            EDS, DNS with inline endpoints, or original destination
+//	PortView ──── Listeners ─► <address>_<port>                   arrange: visible services, one for each host and address
+//	         └─── Routes ────► <port>, <host>:<port>, http.<port>  portPlan: which listeners and tables that makes
+//	TargetsView ─ Clusters ──► inbound|<port>||
+//	         └─── Listeners ─► virtualInbound
+//	MeshView ──── Clusters ──► BlackHoleCluster, PassthroughCluster, InboundPassthroughCluster
+//	         └─── Listeners ─► virtualOutbound
+//
+// Names and contents follow what Istio's proxies and tools expect; whatever a stock Envoy would refuse
+// is not made. A resource that can't be made is an error of that resource alone.
 package gen

@@ -45,9 +45,10 @@ type hostKey struct {
 	short  bool // short names hold for the proxy
 }
 
-// hostCache keeps the encoded virtual hosts of one service.
+// hostCache keeps the encoded virtual hosts of one service, and what they are made from.
 type hostCache struct {
-	name kubeName // read-only
+	name  kubeName     // read-only
+	addrs []netip.Addr // read-only; addressesOf
 
 	last atomic.Pointer[encodedHost] // the newest: most services look the same to most proxies
 
@@ -64,7 +65,7 @@ type encodedHost struct {
 func hostsOf(s *pushcontext.ShapeView) *hostCache {
 	return s.Derived().Do(pushcontext.MemoKey{Generator: memoHosts},
 		func() any {
-			return &hostCache{name: shortNames(s.Key.Host, s.Mesh.DomainSuffix), bytes: map[hostKey]*encodedHost{}}
+			return &hostCache{name: shortNames(s.Key.Host, s.Mesh.DomainSuffix), addrs: addressesOf(s), bytes: map[hostKey]*encodedHost{}}
 		}).(*hostCache)
 }
 

@@ -18,8 +18,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/xds/gen"
 )
 
-const cartName = "outbound|80||cart.shop.svc.cluster.local"
-
 func cart(es ...*model.Endpoint) svc {
 	return svc{host: "cart.shop.svc.cluster.local", ports: []model.Port{httpPort(80)}, endpoints: es}
 }
