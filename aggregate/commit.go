@@ -126,11 +126,25 @@ func (c *Controller) mergeHost(k hostKey) []*pushcontext.ServiceView {
 			c.metrics.mergePanics.Inc()
 			c.opts.Log.Error("service not merged, its last good state stays", "service", in.key.String(), "err", err)
 		}
+		if err != nil && v != nil && v.Shape.Mesh != c.mesh.view {
+			v = carry(v, c.mesh.view)
+		}
 		if v != nil {
 			out = append(out, v)
 		}
 	}
 	return out
+}
+
+// carry gives a copy of a view that could not be merged under new settings.
+func carry(v *pushcontext.ServiceView, m *pushcontext.MeshView) *pushcontext.ServiceView {
+	s := v.Shape
+	return &pushcontext.ServiceView{Endpoints: v.Endpoints, LeftOut: v.LeftOut, Demoted: v.Demoted, Shape: &pushcontext.ShapeView{
+		Key: s.Key, Name: s.Name, Ports: s.Ports, Addresses: s.Addresses, MeshAddresses: s.MeshAddresses, Resolution: s.Resolution,
+		External: s.External, AliasOf: s.AliasOf, Export: s.Export, ServiceAccounts: s.ServiceAccounts, Traffic: s.Traffic,
+		NodeLocal: s.NodeLocal, PublishNotReady: s.PublishNotReady, Persistent: s.Persistent, Created: s.Created, Native: s.Native,
+		Inline: s.Inline, Contributions: s.Contributions, Conflicts: s.Conflicts, Mesh: m,
+	}}
 }
 
 func mergeContained(in *mergeInput) (v *pushcontext.ServiceView, err error) {
@@ -163,6 +177,7 @@ func (c *Controller) changes(dirty []hostKey, views [][]*pushcontext.ServiceView
 		for _, old := range h.views {
 			if !slices.ContainsFunc(views[i], func(v *pushcontext.ServiceView) bool { return v.Shape.Key == old.Shape.Key }) {
 				out = append(out, pushcontext.Change{Key: old.Shape.Key})
+				c.metrics.conflicts.Sub(float64(conflictCount(old)))
 			}
 		}
 		for _, v := range views[i] {
