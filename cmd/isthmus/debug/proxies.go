@@ -62,7 +62,7 @@ type SyncStatus struct {
 	ClusterID     string `json:"cluster_id,omitempty"`
 	ProxyID       string `json:"proxy,omitempty"`
 	ProxyType     string `json:"proxy_type,omitempty"`
-	ProxyVersion  string `json:"proxy_version,omitempty"`
+	IstioVersion  string `json:"istio_version,omitempty"` // as the proxy says
 	ClusterSent   string `json:"cluster_sent,omitempty"`
 	ClusterAcked  string `json:"cluster_acked,omitempty"`
 	ListenerSent  string `json:"listener_sent,omitempty"`
@@ -91,7 +91,7 @@ func (h *handler) sync(*http.Request) (any, error) {
 	for _, p := range h.list() {
 		cds, eds, lds, rds := p.Types["cds"], p.Types["eds"], p.Types["lds"], p.Types["rds"]
 		out = append(out, SyncStatus{
-			ClusterID: p.Cluster, ProxyID: p.Name, ProxyType: p.Type, ProxyVersion: p.Version,
+			ClusterID: p.Cluster, ProxyID: p.Name, ProxyType: p.Type, IstioVersion: p.Version,
 			ClusterSent: cds.Sent, ClusterAcked: cds.Acked, ListenerSent: lds.Sent, ListenerAcked: lds.Acked,
 			RouteSent: rds.Sent, RouteAcked: rds.Acked, EndpointSent: eds.Sent, EndpointAcked: eds.Acked,
 		})
