@@ -28,6 +28,7 @@ type portSummary struct {
 	direct    bool                                // some service is reached by its endpoints' own addresses
 	short     bool                                // some host has short names
 	plain     bool                                // every service is plain HTTP
+	grpcWeb   bool                                // some service speaks gRPC-Web
 	addrs     *addrSet                            // of all services, in all members
 }
 
@@ -49,6 +50,7 @@ func summarise(v *pushcontext.PortView) *portSummary {
 		out.short = out.short || known.name != (kubeName{})
 		p, ok := servedPort(s, v.Number)
 		out.plain = out.plain && (!ok || p.Protocol.IsHTTP())
+		out.grpcWeb = out.grpcWeb || ok && p.Protocol == model.ProtocolGRPCWeb
 		if first[s.Key.Host] == nil {
 			first[s.Key.Host] = s
 			continue

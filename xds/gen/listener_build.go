@@ -24,6 +24,8 @@ type listenerBuilder struct {
 	mesh  *pushcontext.MeshView
 	bind  netip.Addr
 	port  uint16
+
+	protocol model.Protocol // of the HTTP that is routed by host
 }
 
 // listener has no chains yet and is not bound: intercepted connections reach it through

@@ -26,7 +26,7 @@ const (
 
 // http is a chain that routes by a table that the proxy subscribes to.
 func (b *listenerBuilder) http(name string, match *listenerv3.FilterChainMatch, table string) *listenerv3.FilterChain {
-	m := b.manager("outbound_"+b.name(), outbound, model.ProtocolHTTP)
+	m := b.manager("outbound_"+b.name(), outbound, b.protocol)
 	m.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: ads(), RouteConfigName: table}}
 	return managerChain(name, match, m)
 }

@@ -8,6 +8,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
@@ -151,6 +152,9 @@ func portListener(v *pushcontext.PortView, c Class, name string) *listenerv3.Lis
 	}
 	b := &listenerBuilder{class: c, mesh: v.Mesh, bind: bind, port: port}
 	p := planOf(v, c)
+	if p.grpcWeb {
+		b.protocol = model.ProtocolGRPCWeb
+	}
 	switch {
 	case c.Type == Router:
 		if p.http && c.ExposeServices && bind == routerBind(c) {

@@ -12,6 +12,7 @@ import (
 // portPlan says which listeners and route tables a class of proxies has for one port.
 type portPlan struct {
 	http     bool               // HTTP is routed by host on the wildcard listener
+	grpcWeb  bool               // some of it is gRPC-Web
 	byAddr   map[netip.Addr]int // services with a listener of their own
 	addrs    []netip.Addr       // keys of byAddr, sorted
 	wild     []int              // services told apart by port, range or server name, oldest first
@@ -52,19 +53,22 @@ func planOf(v *pushcontext.PortView, c Class) *portPlan {
 
 func makePlan(v *pushcontext.PortView, c Class) *portPlan {
 	p := &portPlan{byAddr: map[netip.Addr]int{}, byHost: map[string]int{}, direct: map[string]map[netip.Addr]int{}}
-	if summaryOf(v).plain {
-		for range visible(v, c) {
-			p.http = true
+	sum := summaryOf(v)
+	for _, port := range visible(v, c) {
+		p.http = p.http || port.Protocol.IsHTTP()
+		p.grpcWeb = p.grpcWeb || port.Protocol == model.ProtocolGRPCWeb
+		if p.http && p.grpcWeb == sum.grpcWeb {
 			break
 		}
+	}
+	if sum.plain {
 		return p
 	}
 	a := arrange(v, c)
 	for i := range a.services {
 		s := &a.services[i]
 		switch {
-		case s.port.Protocol.IsHTTP():
-			p.http = true
+		case s.port.Protocol.IsHTTP(): // routed by host
 		case c.Type == Router:
 		case !c.intercepts():
 			p.http = p.http || s.port.Protocol.Sniffed()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -386,4 +387,26 @@ func colliding() []svc {
 		list = append(list, svc{host: h, ns: "shop", ports: []model.Port{httpPort(80)}})
 	}
 	return list
+}
+
+// The gRPC-Web filter is on the listeners of ports that some visible service serves gRPC-Web on.
+func TestGRPCWebFilter(t *testing.T) {
+	t.Parallel()
+	web := svc{host: "web.a.svc.cluster.local", ports: []model.Port{{Name: "grpc-web", Number: 80, Protocol: model.ProtocolGRPCWeb}}}
+	hidden := web
+	hidden.edit = func(s *pushcontext.ShapeView) { s.Export = pushcontext.Export{} }
+	plain := svc{host: "plain.a.svc.cluster.local", ports: []model.Port{httpPort(80)}, age: 1}
+	for _, c := range []struct {
+		services []svc
+		want     bool
+	}{{[]svc{plain}, false}, {[]svc{plain, web}, true}, {[]svc{plain, hidden}, false}} {
+		v := portView(80, newMesh(), c.services...)
+		for _, class := range []gen.Class{sidecar("c1", "a"), sidecar("c1", "a", noInterception), router("c1", "a")} {
+			for _, r := range build(t, gen.Listeners{}, v, class) {
+				if got := strings.Contains(text(t, decode(t, r)), "grpc_web"); got != c.want {
+					t.Errorf("%s: %v, want %v", r.name, got, c.want)
+				}
+			}
+		}
+	}
 }
