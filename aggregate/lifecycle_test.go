@@ -1,13 +1,22 @@
 package aggregate_test
 
 import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isthmus-mesh/isthmus/aggregate"
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/memory"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
 func wantAddrs(t *testing.T, h *hub, svc string, want ...string) {
@@ -20,9 +29,18 @@ func wantAddrs(t *testing.T, h *hub, svc string, want ...string) {
 	}
 }
 
-// Two members hold one service: union while both are attached, and only the other's when one goes
-// (incidents 6 and 47).
-func TestUnionAndDetach(t *testing.T) {
+func (h *hub) shard(k model.ShardKey) pushcontext.ShardInfo {
+	for _, s := range h.Current().Shards {
+		if s.Key == k {
+			return s
+		}
+	}
+	return pushcontext.ShardInfo{}
+}
+
+// Incidents 6 and 47: two members hold one service: union while both are attached, and only the
+// other's when one goes, at once.
+func TestUnionAndDetachIncidents6And47(t *testing.T) {
 	inBubble(t, aggregate.Options{}, func(h *hub) {
 		c1, c2 := kube("c1"), kube("c2")
 		h.Attach(registry(c1, service(c1, "a"), slice(c1, "a", "a-1", "10.0.0.1")))
@@ -31,19 +49,20 @@ func TestUnionAndDetach(t *testing.T) {
 		h.quiet()
 		wantAddrs(t, h, "a", "c1/10.0.0.1:8080", "c2/10.0.0.1:8080")
 		h.Detach(c2)
-		h.quiet()
+		synctest.Wait() // no time passes
 		wantAddrs(t, h, "a", "c1/10.0.0.1:8080")
-		if h.service("only") != nil {
-			t.Error("a service of the detached member alone is still there")
+		if h.service("only") != nil || len(h.Current().Shards) != 1 {
+			t.Error("the detached member is still seen")
 		}
 	})
 }
 
-// One member that hangs delays readiness by its own timeout only (incidents 8 to 10).
-func TestServingGate(t *testing.T) {
+// Incidents 8 to 10: a member that hangs delays readiness by its own timeout only, which counts from
+// when it was attached; not synced is another state than empty.
+func TestServingGateIncidents8To10(t *testing.T) {
 	inBubble(t, aggregate.Options{}, func(h *hub) {
-		c1, c2 := kube("c1"), kube("c2")
-		slow := memory.New(c2)
+		c1, c2, c3 := kube("c1"), kube("c2"), kube("c3")
+		slow, later := memory.New(c2), memory.New(c3)
 		h.Attach(registry(c1, service(c1, "a")))
 		h.Attach(slow)
 		h.start()
@@ -52,12 +71,495 @@ func TestServingGate(t *testing.T) {
 			t.Fatal("ready before every registry has synced")
 		}
 		time.Sleep(30 * time.Second)
-		if pc := h.quiet(); !h.Ready() || pc.Shards[1].Status.State != "timeout" {
-			t.Fatalf("after the timeout: ready %v, shards %+v", h.Ready(), pc.Shards)
+		h.quiet()
+		if !h.Ready() || h.shard(c2).Status.State != model.StateTimeout || h.shard(c2).Synced {
+			t.Fatalf("after the timeout: ready %v, shard %+v", h.Ready(), h.shard(c2))
+		}
+		<-h.ReadyCh()
+		h.Attach(later)
+		if h.quiet(); h.shard(c3).Status.State != model.StateSyncing || h.shard(c3).Synced {
+			t.Errorf("attached after the start-up timeout: %+v", h.shard(c3))
 		}
 		slow.Replace(state(service(c2, "b")))
-		if pc := h.quiet(); h.service("b") == nil || pc.Shards[1].Status.State != "live" {
-			t.Errorf("late member did not join: %+v", pc.Shards)
+		if h.quiet(); h.service("b") == nil || h.shard(c2).Status.State != model.StateLive || !h.shard(c2).Synced {
+			t.Errorf("late member did not join: %+v", h.shard(c2))
+		}
+		time.Sleep(time.Minute)
+		if h.quiet(); h.shard(c2).Status.State != model.StateLive || h.shard(c3).Status.State != model.StateTimeout {
+			t.Errorf("much later: %+v, %+v", h.shard(c2), h.shard(c3))
 		}
 	})
+}
+
+func TestGateOpensWithFirstSync(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1 := kube("c1")
+		r := memory.New(c1)
+		h.Attach(r)
+		h.start()
+		synctest.Wait()
+		if h.Ready() {
+			t.Fatal("ready at once")
+		}
+		r.Replace(state(service(c1, "a"), slice(c1, "a", "s", "10.0.0.1")))
+		synctest.Wait()
+		if !h.Ready() || h.Current().Version != 1 || h.Current().Mesh == nil {
+			t.Fatalf("ready %v, snapshot %+v", h.Ready(), h.Current())
+		}
+		wantAddrs(t, h, "a", "c1/10.0.0.1:8080")
+	})
+}
+
+// Incidents 1 and 4: the credential is rotated. Nothing is missing in any version, and only the
+// difference is a change.
+func TestSwapIncidents1And4(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1 := kube("c1")
+		rows := []model.Object{service(c1, "a"), slice(c1, "a", "s", "10.0.0.1"), service(c1, "gone"), service(c1, "same"), slice(c1, "same", "t", "10.0.0.5")}
+		old, next := registry(c1, rows...), memory.New(c1)
+		h.Attach(old)
+		h.start()
+		h.quiet()
+		same := h.service("same")
+		h.Attach(next)
+		time.Sleep(10 * time.Minute) // listing a large member takes long: the old one serves
+		h.quiet()
+		wantAddrs(t, h, "a", "c1/10.0.0.1:8080")
+		from := len(h.deltas)
+		next.Replace(state(service(c1, "a"), slice(c1, "a", "s", "10.0.0.1", "10.0.0.2"), service(c1, "same"), slice(c1, "same", "t", "10.0.0.5")))
+		h.quiet()
+		wantAddrs(t, h, "a", "c1/10.0.0.1:8080", "c1/10.0.0.2:8080")
+		if old.Running() != 0 || next.Running() != 1 {
+			t.Errorf("runs: old %d, new %d", old.Running(), next.Running())
+		}
+		for _, d := range h.deltas[from:] {
+			if d.Empty() {
+				continue
+			}
+			if diff := cmp.Diff([][]string{{host("a")}, {host("gone")}}, [][]string{d.Endpoints, d.Shape}); diff != "" {
+				t.Errorf("delta of the swap: %s", diff)
+			}
+		}
+		if h.service("same") != same {
+			t.Error("a service that the swap does not change has a new view")
+		}
+	})
+}
+
+// Incident 2: after the swap nothing of the old instance runs or is heard.
+func TestOldInstanceEndsIncident2(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1 := kube("c1")
+		old, next := registry(c1, service(c1, "a")), registry(c1, service(c1, "a"))
+		h.Attach(old)
+		h.start()
+		h.quiet()
+		h.Attach(next)
+		h.quiet()
+		e := slice(c1, "a", "s", "10.0.0.9")
+		old.Late(model.Event{Row: rowOf(e), Obj: e})
+		h.quiet()
+		wantAddrs(t, h, "a")
+		e = slice(c1, "a", "s", "10.0.0.1")
+		next.Put(keyOf(e), e)
+		h.quiet()
+		wantAddrs(t, h, "a", "c1/10.0.0.1:8080")
+		if old.Running() != 0 {
+			t.Error("the old instance still runs")
+		}
+	})
+}
+
+// Contract 2.1 #5, #14, #15 and #17: bad rotations. The healthy instance serves, the fault is seen, a
+// failed middle is dropped, and detaching ends every instance.
+func TestBadRotations(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1 := kube("c1")
+		healthy := registry(c1, service(c1, "a"), slice(c1, "a", "s", "10.0.0.1"))
+		silent, failing := memory.New(c1), memory.New(c1)
+		h.Attach(healthy)
+		h.start()
+		h.quiet()
+		h.Attach(silent)
+		if h.quiet(); h.shard(c1).Replacement != "syncing" || h.shard(c1).Status.State != model.StateLive {
+			t.Errorf("replacement at work: %+v", h.shard(c1))
+		}
+		time.Sleep(time.Minute)
+		if h.quiet(); h.shard(c1).Status.State != model.StateDegraded || h.shard(c1).Replacement == "" {
+			t.Errorf("replacement overdue: %+v", h.shard(c1))
+		}
+		h.Attach(failing)
+		h.quiet()
+		failing.Fail(errors.New("401 unauthorized"))
+		if h.quiet(); h.shard(c1).Status.State != model.StateDegraded || !strings.Contains(h.shard(c1).Replacement, "401") {
+			t.Errorf("replacement fails: %+v", h.shard(c1))
+		}
+		if silent.Running() != 0 {
+			t.Error("the failed middle instance still runs")
+		}
+		wantAddrs(t, h, "a", "c1/10.0.0.1:8080")
+		h.Attach(memory.New(c1))
+		h.quiet()
+		h.Detach(c1)
+		if h.quiet(); healthy.Running()+silent.Running()+failing.Running() != 0 || h.service("a") != nil || len(h.Current().Shards) != 0 {
+			t.Error("detaching left an instance or its data")
+		}
+	})
+}
+
+// A replacement that recovers takes over.
+func TestReplacementRecovers(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1 := kube("c1")
+		h.Attach(registry(c1, service(c1, "a")))
+		h.start()
+		h.quiet()
+		next := memory.New(c1)
+		next.Fail(errors.New("refused"))
+		h.Attach(next)
+		h.quiet()
+		next.Replace(state(service(c1, "b")))
+		time.Sleep(2 * time.Minute)
+		if h.quiet(); h.service("b") == nil || h.service("a") != nil || h.shard(c1).Replacement != "" || h.shard(c1).Status.State != model.StateLive {
+			t.Errorf("shard %+v", h.shard(c1))
+		}
+	})
+}
+
+// Incidents 11 and 95: contact is lost: the data stays, staleness is seen, and ends by itself; late
+// stale shards are demoted for others.
+func TestStaleKeepsDataIncidents11And95(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1, c2 := kube("c1"), kube("c2")
+		r := registry(c1, service(c1, "a"), slice(c1, "a", "s", "10.0.0.1"))
+		h.Attach(r)
+		h.Attach(registry(c2, service(c2, "a"), slice(c2, "a", "s", "10.0.0.2")))
+		h.start()
+		before := h.quiet().Version
+		r.Status(model.Status{State: model.StateStale, Err: "no route to host"})
+		h.quiet()
+		if s := h.shard(c1).Status; s.State != model.StateStale || s.Err != "no route to host" || s.Since.IsZero() {
+			t.Errorf("status %+v", s)
+		}
+		for _, d := range h.deltas[before:] {
+			if !d.Empty() {
+				t.Errorf("a status change woke readers: %+v", d)
+			}
+		}
+		if len(h.deltas) == int(before) {
+			t.Error("a status change made no version")
+		}
+		wantAddrs(t, h, "a", "c1/10.0.0.1:8080", "c2/10.0.0.2:8080")
+		r.Status(model.Status{State: model.StateSyncing}) // trying again is not contact
+		time.Sleep(5 * time.Minute)
+		h.quiet()
+		wantAddrs(t, h, "a", "c1/10.0.0.1:8080", "c2/10.0.0.2:8080")
+		if d := cmp.Diff([]model.ShardKey{c1}, h.service("a").Demoted); d != "" {
+			t.Errorf("demoted: %s", d)
+		}
+		r.Status(model.Status{State: model.StateLive})
+		if h.quiet(); len(h.service("a").Demoted) != 0 || h.shard(c1).Status.State != model.StateLive || h.shard(c1).Status.Err != "" {
+			t.Errorf("after recovery: demoted %v, status %+v", h.service("a").Demoted, h.shard(c1).Status)
+		}
+	})
+}
+
+// A registry that gives up or panics runs again with growing pauses; its data stays; others do not
+// notice.
+func TestFailingRegistryIsRestarted(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1, c2 := kube("c1"), kube("c2")
+		r, other := registry(c1, service(c1, "a"), slice(c1, "a", "s", "10.0.0.1")), registry(c2, service(c2, "b"))
+		h.Attach(r)
+		h.Attach(other)
+		h.start()
+		h.quiet()
+		for i, fail := range []func(){
+			func() { r.Fail(errors.New("gone away")) },
+			func() { r.Panic("index out of range"); r.Fail(errors.New("gone away")) },
+		} {
+			started := r.Started()
+			fail()
+			synctest.Wait()
+			wantAddrs(t, h, "a", "c1/10.0.0.1:8080")
+			time.Sleep(time.Minute)
+			if h.quiet(); r.Started() <= started || h.shard(c1).Status.State != model.StateLive {
+				t.Errorf("failure %d: %d runs, status %+v", i, r.Started(), h.shard(c1).Status)
+			}
+			wantAddrs(t, h, "a", "c1/10.0.0.1:8080")
+		}
+		if other.Started() != 1 {
+			t.Errorf("the other registry ran %d times", other.Started())
+		}
+	})
+}
+
+// Incident 95: the state is seen while a failing registry is between runs.
+func TestFailureIsSeen(t *testing.T) {
+	inBubble(t, aggregate.Options{BackoffMin: time.Hour, BackoffMax: time.Hour}, func(h *hub) {
+		c1 := kube("c1")
+		r := registry(c1, service(c1, "a"))
+		h.Attach(r)
+		h.start()
+		h.quiet()
+		r.Fail(errors.New("certificate expired"))
+		if h.quiet(); h.shard(c1).Status.State != model.StateStale || h.shard(c1).Status.Err != "certificate expired" || h.service("a") == nil {
+			t.Errorf("shard %+v", h.shard(c1))
+		}
+	})
+}
+
+// Incident 7: a member goes in the same window in which another gets a service: neither is lost.
+func TestDetachAndNewServiceTogetherIncident7(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1, c2 := kube("c1"), kube("c2")
+		r := registry(c1, service(c1, "a"))
+		h.Attach(r)
+		h.Attach(registry(c2, service(c2, "b")))
+		h.start()
+		h.quiet()
+		from := h.Current().Version
+		s, e := service(c1, "new"), slice(c1, "new", "s", "10.0.0.1")
+		r.Put(keyOf(s), s)
+		h.Detach(c2)
+		r.Put(keyOf(e), e)
+		h.quiet()
+		wantAddrs(t, h, "new", "c1/10.0.0.1:8080")
+		if h.service("b") != nil {
+			t.Error("service of the detached member is still there")
+		}
+		d, _ := h.Between(from, h.Current().Version)
+		if diff := cmp.Diff([]string{host("b"), host("new")}, d.Shape); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// What does not change keeps its pointer and its revision; a new revision of equal content makes no
+// version, and the source tells the one that brought the content.
+func TestEqualContentKeepsPointers(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1 := kube("c1")
+		at := func(rev string, ips ...string) *model.Endpoints {
+			e := slice(c1, "a", "s", ips...)
+			e.Source.Revision = rev
+			return e
+		}
+		svc := service(c1, "a")
+		r := registry(c1, svc, at("1", "10.0.0.1", "10.0.0.2"), service(c1, "b"))
+		h.Attach(r)
+		h.start()
+		pc := h.quiet()
+		a, b := h.service("a"), h.service("b")
+		again := service(c1, "a")
+		again.Source.Revision = "9"
+		r.Put(keyOf(again), again)
+		r.Put(keyOf(svc)+"x", service(c1, "nobody", func(s *model.Service) { s.Namespace = "elsewhere" }))
+		r.Delete(model.RowKey{Kind: model.RowService, Key: keyOf(svc) + "x"})
+		e := at("2", "10.0.0.1", "10.0.0.2")
+		r.Put(keyOf(e), e)
+		if now := h.quiet(); now.Version != pc.Version || h.service("a") != a {
+			t.Errorf("equal content made version %d after %d", now.Version, pc.Version)
+		}
+		e = at("3", "10.0.0.1", "10.0.0.3")
+		r.Put(keyOf(e), e)
+		h.quiet()
+		now := h.service("a")
+		if now.Shape != a.Shape || h.service("b") != b {
+			t.Error("shape or another service has a new pointer")
+		}
+		eps := now.Port("http")[0].Endpoints
+		if eps[0] != a.Port("http")[0].Endpoints[0] || eps[0].Source.Revision != "1" || eps[1].Source.Revision != "3" {
+			t.Errorf("sources %v, %v", eps[0].Source, eps[1].Source)
+		}
+		if last := h.deltas[len(h.deltas)-1]; !cmp.Equal(last.Endpoints, []string{host("a")}) || len(last.Shape) != 0 {
+			t.Errorf("delta %+v, want endpoints of a alone", last)
+		}
+	})
+}
+
+// A full truth with one difference is one change.
+func TestRelistIsADiff(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1 := kube("c1")
+		rows := func(last string) *model.ShardState {
+			var out []model.Object
+			for i := range 50 {
+				name := fmt.Sprintf("s%d", i)
+				out = append(out, service(c1, name), slice(c1, name, name, "10.0.0.1"))
+			}
+			return state(append(out, service(c1, "x"), slice(c1, "x", "x", last))...)
+		}
+		r := memory.New(c1)
+		r.Replace(rows("10.0.0.1"))
+		h.Attach(r)
+		h.start()
+		from := h.quiet().Version
+		r.Replace(rows("10.0.0.2"))
+		pc := h.quiet()
+		d, _ := h.Between(from, pc.Version)
+		if diff := cmp.Diff([][]string{{host("x")}, {}}, [][]string{d.Endpoints, append([]string{}, d.Shape...)}); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestMeshSettingsRemergeEverything(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1, m := kube("c1"), model.ShardKey{Provider: model.ProviderMesh, Cluster: "c1"}
+		h.Attach(registry(c1, service(c1, "a"), slice(c1, "a", "s", "10.0.0.1"), service(c1, "b")))
+		settings := memory.New(m)
+		settings.Replace(state())
+		h.Attach(settings)
+		h.start()
+		before := h.quiet()
+		row := meshRow(meshConfigWithTrustDomain("other"), model.ConfigMesh)
+		settings.Put(keyOf(row), row)
+		after := h.quiet()
+		if after.Mesh == before.Mesh || after.Mesh.Config.TrustDomain != "other" || h.service("b").Shape.Mesh != after.Mesh {
+			t.Error("settings did not reach the services")
+		}
+		if d := h.deltas[len(h.deltas)-1]; !d.Mesh || len(d.Shape) != 2 {
+			t.Errorf("delta %+v", d)
+		}
+		wantAddrs(t, h, "a", "c1/10.0.0.1:8080")
+		version := after.Version
+		again := meshRow(meshConfigWithTrustDomain("other"), model.ConfigMesh)
+		settings.Put(keyOf(again), again)
+		if h.quiet().Version != version {
+			t.Error("equal settings made a version")
+		}
+		if len(after.Configs) != 0 {
+			t.Errorf("mesh-wide settings are listed among configurations: %v", after.Configs)
+		}
+	})
+}
+
+func TestConfigsAreListed(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1 := kube("c1")
+		cfg := func(kind, name string, served bool) *model.Config {
+			return &model.Config{Kind: kind, Namespace: "ns", Name: name, NotServed: !served, Source: model.Source{
+				Shard: c1, Object: model.ObjectKey{Kind: kind, Namespace: "ns", Name: name},
+			}}
+		}
+		r := registry(c1, cfg("VirtualService", "b", false), cfg("VirtualService", "a", false), cfg("Gateway", "z", true))
+		h.Attach(r)
+		h.start()
+		pc := h.quiet()
+		var got []string
+		for _, c := range pc.Configs {
+			got = append(got, c.Kind+"/"+c.Name)
+		}
+		if d := cmp.Diff([]string{"Gateway/z", "VirtualService/a", "VirtualService/b"}, got); d != "" {
+			t.Error(d)
+		}
+		if d := cmp.Diff(map[string]int{"VirtualService": 2}, h.shard(c1).NotServed); d != "" {
+			t.Error(d)
+		}
+		r.Delete(rowOf(cfg("VirtualService", "b", false)))
+		if pc = h.quiet(); len(pc.Configs) != 2 || h.shard(c1).NotServed["VirtualService"] != 1 {
+			t.Errorf("after deletion: %v, %v", pc.Configs, h.shard(c1).NotServed)
+		}
+	})
+}
+
+// Incident 86: an odd row costs itself only.
+func TestOddRowsAreContained(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1 := kube("c1")
+		r := registry(c1, service(c1, "a"), slice(c1, "a", "s", "10.0.0.1"))
+		h.Attach(r)
+		h.start()
+		h.quiet()
+		var nilService *model.Service
+		r.Late(
+			model.Event{Row: model.RowKey{Kind: model.RowService, Key: "typed-nil"}, Obj: nilService},
+			model.Event{Row: model.RowKey{Kind: model.RowService, Key: "wrong"}, Obj: slice(c1, "a", "w", "10.0.0.2")},
+			model.Event{Row: model.RowKey{Kind: 77, Key: "unknown"}, Obj: service(c1, "x")},
+			model.Event{Row: model.RowKey{Kind: model.RowService, Key: "bare"}, Obj: &model.Service{Host: "bare", Namespace: "ns", Name: "bare"}},
+			model.Event{Row: model.RowKey{Kind: model.RowEndpoints, Key: "bare"}, Obj: &model.Endpoints{Host: "bare", Namespace: "ns", Endpoints: make([]model.Endpoint, 2)}},
+			model.Event{Row: model.RowKey{Kind: model.RowWorkload, Key: "bare"}, Obj: &model.Workload{}},
+			model.Event{Row: model.RowKey{Kind: model.RowConfig, Key: "bare"}, Obj: &model.Config{Kind: model.ConfigMesh}},
+		)
+		h.quiet()
+		wantAddrs(t, h, "a", "c1/10.0.0.1:8080")
+		if rows := h.shard(c1).Rows; rows != [model.RowKinds]int{2, 2, 1, 1} {
+			t.Errorf("rows %v", rows)
+		}
+	})
+}
+
+// One log line per commit, with what an operator needs; metrics under their names.
+func TestCommitIsLoggedAndMeasured(t *testing.T) {
+	var out lockedBuffer
+	reg := prometheus.NewPedanticRegistry()
+	o := aggregate.Options{Log: slog.New(slog.NewTextHandler(&out, nil)), Registerer: reg}
+	inBubble(t, o, func(h *hub) {
+		c1 := kube("c1")
+		r := registry(c1, service(c1, "a"))
+		h.Attach(r)
+		h.start()
+		h.quiet()
+		e := slice(c1, "a", "s", "10.0.0.1")
+		r.Put(keyOf(e), e)
+		h.quiet()
+		r.Status(model.Status{State: model.StateStale})
+		h.quiet()
+		time.Sleep(time.Minute)
+		lines := strings.Count(out.String(), "msg=commit")
+		if want := int(h.Current().Version); lines != want || !strings.Contains(out.String(), "version=2 dirty=1 endpoints=1 shape=0") || !strings.Contains(out.String(), "reasons=endpoint") {
+			t.Errorf("%d commit lines for %d versions:\n%s", lines, want, out.String())
+		}
+		got := gather(t, reg)
+		for name, want := range map[string]float64{
+			"pilot_services": 1, `pilot_inbound_updates type="eds"`: 1, `pilot_push_triggers type="endpoint"`: 1, "isthmus_scrub_drift_total": 0,
+			`isthmus_shard_stale_seconds cluster="c1" provider="kubernetes"`: 63, `isthmus_mailbox_depth cluster="c1" provider="kubernetes"`: 0,
+			`isthmus_shard_rows cluster="c1" kind="endpoints" provider="kubernetes"`: 1,
+		} {
+			if v, ok := got[name]; !ok || v != want {
+				t.Errorf("metric %s = %v (present %v), want %v", name, v, ok, want)
+			}
+		}
+		if got["isthmus_scrub_services_total"] == 0 {
+			t.Error("nothing was scrubbed in a minute")
+		}
+	})
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// gather reads counters and gauges as `name label="value" …`.
+func gather(t *testing.T, reg *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			name := f.GetName()
+			for _, l := range m.Label {
+				name += fmt.Sprintf(" %s=%q", l.GetName(), l.GetValue())
+			}
+			out[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return out
 }

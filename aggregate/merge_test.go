@@ -367,3 +367,7 @@ func TestMeshDefaults(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+func meshConfigWithTrustDomain(d string) *meshconfig.MeshConfig {
+	return &meshconfig.MeshConfig{TrustDomain: d}
+}
