@@ -142,13 +142,23 @@ func (b *listenerBuilder) shareRanges(c *sharedChains, s *placed, ranges []netip
 	for _, r := range ranges {
 		tcp.PrefixRanges = append(tcp.PrefixRanges, cidr(r))
 	}
-	c.list = append(c.list, b.tcp(cluster, tcp, cluster))
-	if s.port.Protocol.Sniffed() {
-		http := plainHTTP(b.class)
-		http.PrefixRanges = tcp.PrefixRanges
-		c.list = append(c.list, b.http(cluster+"-http", http, sniffedRoute(s.shape.Key.Host, b.port)))
-		c.inspectHTTP = true
+	if !s.port.Protocol.Sniffed() {
+		c.list = append(c.list, b.tcp(cluster, tcp, cluster))
+		return
 	}
+	http := plainHTTP(b.class)
+	http.PrefixRanges = tcp.PrefixRanges
+	c.list = append(c.list, b.http(cluster+"-http", http, sniffedRoute(s.shape.Key.Host, b.port)))
+	c.list = append(c.list, b.besideHTTP(cluster, tcp, cluster)...)
+	c.inspectHTTP = true
+}
+
+// besideHTTP carries what is no HTTP where a chain with the same match is for plainHTTP. Envoy does
+// not come back from the transport that plainHTTP names, so other cleartext needs a chain there too.
+func (b *listenerBuilder) besideHTTP(name string, match *listenerv3.FilterChainMatch, cluster string) []*listenerv3.FilterChain {
+	clear := proto.CloneOf(match)
+	clear.TransportProtocol = plainTransport
+	return []*listenerv3.FilterChain{b.tcp(name+"-plain", clear, cluster), b.tcp(name, match, cluster)}
 }
 
 // address serves one service at an address of its own.
@@ -179,9 +189,12 @@ func allowAny(m *pushcontext.MeshView) bool {
 	return p == nil || p.Mode != meshconfig.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY
 }
 
+// plainTransport is Envoy's word for connections without TLS.
+const plainTransport = "raw_buffer"
+
 // plainHTTP matches cleartext that the inspector has recognised as HTTP.
 func plainHTTP(c Class) *listenerv3.FilterChainMatch {
-	m := &listenerv3.FilterChainMatch{TransportProtocol: "raw_buffer", ApplicationProtocols: []string{"http/1.1", "h2c"}}
+	m := &listenerv3.FilterChainMatch{TransportProtocol: plainTransport, ApplicationProtocols: []string{"http/1.1", "h2c"}}
 	if c.HTTP10 {
 		m.ApplicationProtocols = []string{"http/1.0", "http/1.1", "h2c"}
 	}

@@ -29,9 +29,8 @@ func inboundListener(v *pushcontext.TargetsView, c Class) *listenerv3.Listener {
 	}
 	table := &routev3.RouteConfiguration{Name: inboundPassthroughCluster, VirtualHosts: []*routev3.VirtualHost{
 		inboundHost("inbound|http|0", inboundPassthroughCluster)}, ValidateClusters: no()}
-	l.FilterChains = append(l.FilterChains,
-		b.inlineHTTP("virtualInbound-catchall-http", plainHTTP(c), model.ProtocolUnknown, table),
-		b.tcp("virtualInbound", &listenerv3.FilterChainMatch{}, inboundPassthroughCluster))
+	l.FilterChains = append(l.FilterChains, b.inlineHTTP("virtualInbound-catchall-http", plainHTTP(c), model.ProtocolUnknown, table))
+	l.FilterChains = append(l.FilterChains, b.besideHTTP("virtualInbound", &listenerv3.FilterChainMatch{}, inboundPassthroughCluster)...)
 	l.ListenerFilters = inboundFilters(c, ports)
 	b.detectionTimeout(l)
 	return l
@@ -47,7 +46,7 @@ func (b *listenerBuilder) inboundChains(p inboundPort) []*listenerv3.FilterChain
 	case p.protocol.IsHTTP():
 		return []*listenerv3.FilterChain{http(name, &listenerv3.FilterChainMatch{})}
 	case p.protocol.Sniffed():
-		return []*listenerv3.FilterChain{http(name+"http", plainHTTP(b.class)), b.tcp(name, toPort(p.number), name)}
+		return append([]*listenerv3.FilterChain{http(name+"http", plainHTTP(b.class))}, b.besideHTTP(name, toPort(p.number), name)...)
 	}
 	return []*listenerv3.FilterChain{b.tcp(name, toPort(p.number), name)}
 }
