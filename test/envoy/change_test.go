@@ -87,6 +87,75 @@ func TestFailoverToTheOtherCluster(t *testing.T) {
 	})
 }
 
+// A near backend that fails without a word is ejected, if the mesh has outlier
+// detection, and the other region stands in.
+func TestFailoverWhenTheNearBackendFails(t *testing.T) {
+	modes(t, func(t *testing.T, sotw bool) {
+		m := newMesh(t)
+		web := service("web", "10.96.0.1", "http", 8000)
+		near, far := m.backend(t, envoytest.HTTP1, "near"), m.backend(t, envoytest.HTTP1, "far")
+		m.start(t, files{
+			"mesh.yaml": {"defaultTrafficPolicy: {outlierDetection: " +
+				"{consecutive5xxErrors: 1, interval: 0.1s, baseEjectionTime: 1s, maxEjectionPercent: 100}}"},
+			"east/web.yaml": {web, slicesOf(web, endpoint{addr: near.Addr, pod: "web-0"}), pod("web-0", ip(near), "europe.z1", nil)},
+			"west/web.yaml": {web, slicesOf(web, endpoint{addr: far.Addr, pod: "web-0"}), pod("web-0", ip(far), "america.z1", nil)},
+		})
+		p := m.launch(t, "client", bootstrap.Options{SotW: sotw, Locality: "europe/z1"})
+		p.only(t, host("web"), 8000, "near")
+		if err := near.Close(); err != nil {
+			t.Fatal(err)
+		}
+		p.only(t, host("web"), 8000, "far")
+		m.backendAt(t, envoytest.HTTP1, "near", near.Addr)
+		p.only(t, host("web"), 8000, "near")
+	})
+}
+
+// A setting of every cluster changes: each is replaced, which a proxy completes
+// only when it has been sent the endpoints again.
+func TestEveryClusterChangesUnderTraffic(t *testing.T) {
+	modes(t, func(t *testing.T, sotw bool) {
+		m := newMesh(t)
+		web := service("web", "10.96.0.1", "http", 8000)
+		b := m.backend(t, envoytest.HTTP1, "b")
+		m.start(t, files{"east/web.yaml": {web, slicesOf(web, at(b)...)}})
+		sidecar := m.launch(t, "client", bootstrap.Options{SotW: sotw})
+		gateway := m.launch(t, "gateway", bootstrap.Options{SotW: sotw, Type: bootstrap.Router, Expose: true})
+		var traffic []*envoytest.Traffic
+		for _, p := range []*proxy{sidecar, gateway} {
+			p.answers(t, host("web"), 8000, "b")
+			traffic = append(traffic, p.traffic(t, 2, host("web"), 8000))
+		}
+		for i, setting := range []string{"connectTimeout: 5s", "connectTimeout: 6s", "connectTimeout: 7s"} {
+			m.write(t, "mesh.yaml", setting)
+			for j, p := range []*proxy{sidecar, gateway} {
+				p.modified(t, i+1)
+				more(t, traffic[j], 10)
+			}
+		}
+		flawless(t, traffic[1])
+		// So does one that is of the service; gateways do not serve such ports.
+		web.Spec.Ports[0].Name = ""
+		m.write(t, "east/web.yaml", web, slicesOf(web, at(b)...))
+		sidecar.modified(t, 4)
+		more(t, traffic[0], 10)
+		flawless(t, traffic[0])
+	})
+}
+
+// modified waits until n clusters or more were replaced, and none is on the way.
+func (p *proxy) modified(t testing.TB, n int) {
+	t.Helper()
+	envoytest.Eventually(t, limit, fmt.Sprintf("%s to replace clusters, %d times in all", p.Name, n), func() error {
+		done, err := p.Stat(t.Context(), "cluster_manager.cluster_modified")
+		if err != nil || done < uint64(n) {
+			return errors.Join(err, fmt.Errorf("it did %d times", done))
+		}
+		warming, err := p.Stat(t.Context(), "cluster_manager.warming_clusters")
+		return same(warming, 0, err)
+	})
+}
+
 // A cluster's folder that goes takes its endpoints along; one that appears
 // brings them.
 func TestClusterLeavesAndJoins(t *testing.T) {

@@ -30,8 +30,11 @@ const (
 	anyPort      = 8081
 	anythingPort = 9001
 	headlessPort = 8082
+	apiPort      = 8083
+	greeterPort  = 8084
 	dbPort       = 9002
 	unknownPort  = 7000 // of no service
+	unknownTCP   = 7001
 )
 
 func newIntercepted(t *testing.T, sotw bool) *intercepted {
@@ -53,7 +56,10 @@ func newIntercepted(t *testing.T, sotw bool) *intercepted {
 	add(envoytest.TCP, "anything", "10.96.0.4", "", anythingPort, anythingPort)
 	add(envoytest.HTTP1, "headless", "", "http", headlessPort, headlessPort)
 	add(envoytest.TCP, "db", "", "tcp", dbPort, dbPort)
+	add(envoytest.HTTP2, "api", "10.96.0.5", "http2", 82, apiPort)
+	add(envoytest.GRPC, "greeter", "10.96.0.6", "grpc", 83, greeterPort)
 	serve(w.server, envoytest.HTTP1, "unknown", unknownPort)
+	serve(w.server, envoytest.TCP, "unknown", unknownTCP)
 	serve(w.outside, envoytest.HTTP1, "outside", 80)
 	serve(w.outside, envoytest.TCP, "outside", unknownPort)
 	objects = append(objects,
@@ -70,13 +76,8 @@ func newIntercepted(t *testing.T, sotw bool) *intercepted {
 
 func (w *intercepted) sidecar(t *testing.T, ns *envoytest.Namespace, sotw bool) {
 	t.Helper()
-	text, err := bootstrap.JSON(w.complete(ns.Name, bootstrap.Options{IP: ns.Addr, Interception: bootstrap.Redirect, SotW: sotw}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.run(t, ns.Addr, envoytest.Options{
-		Name: ns.Name, Bootstrap: text, Namespace: ns, UID: envoytest.ProxyUID,
-	})
+	o := w.complete(ns.Name, bootstrap.Options{IP: ns.Addr, Interception: bootstrap.Redirect, SotW: sotw})
+	w.run(t, ns.Addr, envoytest.Options{Name: ns.Name, Bootstrap: config(t, o), Namespace: ns, UID: envoytest.ProxyUID})
 }
 
 // inbound is what a workload sees as its peer when its own sidecar calls it.
@@ -103,6 +104,14 @@ func (w *intercepted) echo(t *testing.T, ns *envoytest.Namespace, addr, want str
 	})
 }
 
+func (w *intercepted) grpc(t *testing.T, ns *envoytest.Namespace, addr, want string) {
+	t.Helper()
+	envoytest.Eventually(t, limit, fmt.Sprintf("%s to call %s at %s", ns.Name, want, addr), func() error {
+		a, err := envoytest.EchoGRPC(t.Context(), ns, addr, host(want))
+		return same(a.Name, want, err)
+	})
+}
+
 func TestTransparentInterception(t *testing.T) {
 	envoytest.RequireRoot(t)
 	modes(t, func(t *testing.T, sotw bool) {
@@ -113,9 +122,12 @@ func TestTransparentInterception(t *testing.T) {
 		w.get(t, w.client, "10.96.9.9:80", host("web"), "web", true) // the name decides, not the address
 		w.echo(t, w.client, "10.96.0.2:9000", "echo")
 		w.get(t, w.client, "10.96.0.3:81", host("any"), "any", true)
-		//w.echo(t, w.client, "10.96.0.4:9001", "anything")
+		w.get(t, w.client, "10.96.0.5:82", host("api"), "api", true)
+		w.grpc(t, w.client, "10.96.0.6:83", "greeter")
 		w.get(t, w.client, podPort(w.server, headlessPort), host("headless"), "headless", true)
 		w.echo(t, w.client, podPort(w.server, dbPort), "db")
+		// A port without a name is whatever the client speaks.
+		w.echo(t, w.client, "10.96.0.4:9001", "anything")
 
 		// Straight to the pod, from inside and outside the mesh, on ports of
 		// services and of none.
@@ -123,6 +135,8 @@ func TestTransparentInterception(t *testing.T) {
 		w.get(t, w.outside, podPort(w.server, webPort), "", "web", true)
 		w.echo(t, w.outside, podPort(w.server, echoPort), "echo")
 		w.get(t, w.outside, podPort(w.server, unknownPort), "", "unknown", true)
+		w.echo(t, w.outside, podPort(w.server, unknownTCP), "unknown")
+		w.echo(t, w.client, podPort(w.server, unknownTCP), "unknown")
 		// A workload calls its own service.
 		w.get(t, w.server, "10.96.0.1:80", host("web"), "web", false)
 

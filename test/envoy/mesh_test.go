@@ -137,11 +137,16 @@ type proxy struct {
 func (m *mesh) launch(t testing.TB, name string, o bootstrap.Options) *proxy {
 	t.Helper()
 	o = m.complete(name, o)
+	return m.run(t, o.IP, envoytest.Options{Name: name, Bootstrap: config(t, o)})
+}
+
+func config(t testing.TB, o bootstrap.Options) []byte {
+	t.Helper()
 	text, err := bootstrap.JSON(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m.run(t, o.IP, envoytest.Options{Name: name, Bootstrap: text})
+	return text
 }
 
 func (m *mesh) complete(name string, o bootstrap.Options) bootstrap.Options {
@@ -158,7 +163,15 @@ func (m *mesh) complete(name string, o bootstrap.Options) bootstrap.Options {
 	return o
 }
 
+// run starts a proxy and waits until it is ready.
 func (m *mesh) run(t testing.TB, ip netip.Addr, o envoytest.Options) *proxy {
+	t.Helper()
+	p := m.begin(t, ip, o)
+	p.ready(t)
+	return p
+}
+
+func (m *mesh) begin(t testing.TB, ip netip.Addr, o envoytest.Options) *proxy {
 	t.Helper()
 	// A removed listener keeps its routes until it is drained.
 	o.Args = append(o.Args, "--drain-time-s", "1")
@@ -169,12 +182,16 @@ func (m *mesh) run(t testing.TB, ip netip.Addr, o envoytest.Options) *proxy {
 			p.settles(t, m.hub)
 		}
 	})
+	return p
+}
+
+func (p *proxy) ready(t testing.TB) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	if err := p.WaitReady(ctx); err != nil {
-		t.Fatalf("%s is not ready: %v", o.Name, err)
+		t.Fatalf("%s is not ready: %v", p.Name, err)
 	}
-	return p
 }
 
 func (p *proxy) checkRejected(t testing.TB) {

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/bootstrap"
 	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
 )
@@ -69,6 +71,8 @@ var protocols = []struct {
 	{"several services on one port", http1, host("second"), 8000, "second", h1, true},
 	{"static entry", http1, "static.example", 8007, "static.example", h1, true},
 	{"dns entry", http1, "dns.example", 8008, "dns.example", h1, true},
+	{"headless", http1, host("headless"), 8010, "headless", h1, true},
+	{"external name", http1, host("external"), 8011, "external", h1, true},
 	{"round robin dns entry", http1, "one.example", 8009, "one.example", h1, true},
 }
 
@@ -104,6 +108,7 @@ func protocolMesh(t testing.TB) (*mesh, netip.AddrPort) {
 	add(envoytest.HTTP1, "any", "10.96.0.6", "", 8004)
 	add(envoytest.HTTP2, "any2", "10.96.0.7", "", 8005)
 	add(envoytest.TCP, "anything", "10.96.0.8", "", 8006)
+	add(envoytest.HTTP1, "headless", "", "http", 8010)
 
 	resolver := netip.MustParseAddrPort(m.lo.At(3, 1, 5353))
 	names := map[string][]netip.Addr{}
@@ -118,9 +123,21 @@ func protocolMesh(t testing.TB) (*mesh, netip.AddrPort) {
 	external("static.example", 8007, "STATIC", "")
 	external("dns.example", 8008, "DNS", "dns.backend.test")
 	external("one.example", 8009, "DNS_ROUND_ROBIN", "one.backend.test")
+	objects = append(objects, m.externalName(t, "external", 8011, "external.backend.test", names))
 	startDNS(t, resolver, names)
 	m.start(t, files{"east/all.yaml": objects})
 	return m, resolver
+}
+
+// externalName is a service that stands for a DNS name, whose backend it runs.
+func (m *mesh) externalName(t testing.TB, name string, port uint16, dnsName string, names map[string][]netip.Addr) *corev1.Service {
+	t.Helper()
+	addr := netip.MustParseAddrPort(m.lo.At(4, 1, port))
+	m.backendAt(t, envoytest.HTTP1, name, addr.String())
+	names[dnsName+"."] = []netip.Addr{addr.Addr()}
+	s := service(name, "", "http", port)
+	s.Spec.ClusterIP, s.Spec.Type, s.Spec.ExternalName = "", corev1.ServiceTypeExternalName, dnsName
+	return s
 }
 
 func TestProtocols(t *testing.T) {

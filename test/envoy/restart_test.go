@@ -128,6 +128,29 @@ func hubRestart(t *testing.T, sotw bool, end func(*envoytest.Hub) error) {
 	}
 }
 
+// A proxy may be there first.
+func TestProxyStartsBeforeItsHub(t *testing.T) {
+	modes(t, func(t *testing.T, sotw bool) {
+		m := newMesh(t)
+		web := service("web", "10.96.0.1", "http", 8000)
+		m.start(t, files{"east/web.yaml": {web, slicesOf(web, at(m.backend(t, envoytest.HTTP1, "b"))...)}})
+		if err := m.hub.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		o := m.complete("client", bootstrap.Options{SotW: sotw})
+		p := m.begin(t, o.IP, envoytest.Options{Name: "client", Bootstrap: config(t, o)})
+		envoytest.Eventually(t, limit, "a failed attempt to connect", func() error {
+			n, err := p.Stat(t.Context(), "cluster.xds-grpc.upstream_cx_connect_fail")
+			return same(n > 0, true, err)
+		})
+		if err := m.hub.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.ready(t)
+		p.answers(t, host("web"), 8000, "b")
+	})
+}
+
 func difference(before, after map[string]uint64) (out string) {
 	for name, n := range after {
 		if n != before[name] {
