@@ -124,6 +124,12 @@ func (p *proxy) fault(url, name string, _ []byte) string {
 	return ""
 }
 
+func (p *proxy) accepts() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.refuse)
+}
+
 // note keeps responses as "TYPE names removed names".
 func (p *proxy) note(line string) {
 	response, ok := strings.CutPrefix(line, "<- ")

@@ -213,6 +213,10 @@ func proxyVerbs(w *world) map[string]script.Cmd {
 			p.refuses(typeURL(a[0]), re)
 			return "", err
 		})),
+		"accept": verb("proxy", "from now on refuse nothing", 1, w.onProxy(func(p *proxy, _ []string) (string, error) {
+			p.accepts()
+			return "", nil
+		})),
 		"holds": verb("proxy type [text]", "print what it holds, of resources with the text in their names", 2,
 			w.onProxy(func(p *proxy, a []string) (string, error) { return p.holds(a[0], strings.Join(a[1:], " ")) })),
 		"trace": verb("proxy", "print the responses that it received since the last time, in order", 1,
