@@ -73,7 +73,11 @@ func (v *view) print(c *cobra.Command, path string, query url.Values, text func(
 func (v *view) wide() bool { return v.format == output.Wide }
 
 func (v *view) get(ctx context.Context, path string, query url.Values) ([]byte, error) {
-	base, err := url.Parse(v.hub)
+	hub := v.hub
+	if !strings.Contains(hub, "://") {
+		hub = "http://" + hub
+	}
+	base, err := url.Parse(hub)
 	if err != nil || base.Host == "" {
 		return nil, usageError("--hub %q is not a URL like %s", v.hub, defaultHub)
 	}

@@ -7,6 +7,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug/debugtest"
 )
 
 // TestArchitectureNamesRealTests: a test that the page names must be in the tree.
@@ -42,6 +46,68 @@ func testNames(t *testing.T, root string) map[string]bool {
 		t.Fatal(err)
 	}
 	return have
+}
+
+// commandLines are the isthmus command lines in a text, each without what the shell does with it.
+func commandLines(text string) [][]string {
+	text = strings.ReplaceAll(text, "\\\n", " ")
+	var out [][]string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		rest, ok := strings.CutPrefix(strings.TrimPrefix(line, "bin/"), "isthmus ")
+		if !ok {
+			continue
+		}
+		rest, _, _ = strings.Cut(rest, "|")
+		rest, _, _ = strings.Cut(rest, ">")
+		rest, _, _ = strings.Cut(rest, "#")
+		out = append(out, strings.Fields(strings.ReplaceAll(rest, "''", "off")))
+	}
+	return out
+}
+
+// TestExamplesAreValid: the command lines in the help and in the documentation name commands and
+// flags that exist.
+func TestExamplesAreValid(t *testing.T) {
+	t.Parallel()
+	texts := map[string]string{}
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		texts[c.CommandPath()] = c.Example
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRoot(debugtest.Now))
+	for _, page := range []string{"../../docs/quick-start.md", "../../examples/two-clusters/README.md"} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[page] = string(text)
+	}
+	n := 0
+	for where, text := range texts {
+		for _, line := range commandLines(text) {
+			n++
+			c, args, err := newRoot(debugtest.Now).Find(line)
+			if err == nil {
+				err = c.ParseFlags(args)
+			}
+			if err == nil {
+				err = c.ValidateArgs(c.Flags().Args())
+			}
+			if err == nil {
+				err = c.ValidateRequiredFlags()
+			}
+			if err != nil || c.HasSubCommands() {
+				t.Errorf("%s: isthmus %s: %v", where, strings.Join(line, " "), err)
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("only %d command lines found", n)
+	}
 }
 
 var link = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
