@@ -51,7 +51,7 @@ func TestMeshSettings(t *testing.T) {
 		want []string
 		not  []string
 	}{
-		{"none", func(*meshconfig.MeshConfig) {}, []string{`"normalizePath":true`, `"connectTimeout":"10s"`, `"numRetries":2`, `"value":0`}, []string{"accessLog", "outlierDetection", "mergeSlashes", "tcpKeepalive"}},
+		{"none", func(*meshconfig.MeshConfig) {}, []string{`"normalizePath":true`, `"connectTimeout":"10s"`, `"numRetries":2`, `"healthyPanicThreshold":{}`}, []string{"accessLog", "outlierDetection", "mergeSlashes", "tcpKeepalive"}},
 		{"stdout, Envoy's format", encode(meshconfig.MeshConfig_TEXT, "/dev/stdout", ""), []string{"StdoutAccessLog"}, []string{"logFormat"}},
 		{"stdout, own format", encode(meshconfig.MeshConfig_TEXT, "/dev/stdout", "%PROTOCOL%"), []string{"StdoutAccessLog", `"inlineString":"%PROTOCOL%"`}, nil},
 		{"stderr, JSON", encode(meshconfig.MeshConfig_JSON, "/dev/stderr", `{"p":"%PROTOCOL%"}`), []string{"StderrAccessLog", `"jsonFormat":{"p":"%PROTOCOL%"}`}, nil},
