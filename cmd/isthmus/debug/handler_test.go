@@ -164,7 +164,8 @@ func TestOnlyGET(t *testing.T) {
 	}
 }
 
-func TestDebugIsLoopbackOnly(t *testing.T) {
+// Incident 17: nobody elsewhere reads the configuration of the mesh through a debug port.
+func TestIncident17DebugIsLoopbackOnly(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, remote, host string
