@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"hash/maphash"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -68,6 +69,7 @@ type Controller struct {
 	wakeup  chan struct{} // cap 1
 	ready   chan struct{} // closed when the serving gate opens
 	exits   chan exit     // a registry's Run returned
+	seed    maphash.Seed  // groups hosts for the scrub
 
 	cost atomic.Int64 // ns of machine time spent pushing since the last commit
 
@@ -91,7 +93,7 @@ type Controller struct {
 	oldest    time.Time // arrival of the oldest event applied since the last commit
 	reasons   map[string]int
 	nextScrub time.Time
-	scrubAt   int
+	scrubbed  uint64 // passes
 }
 
 // op is a control operation.
@@ -104,7 +106,7 @@ type op struct {
 func New(o Options) *Controller {
 	o = o.withDefaults()
 	c := &Controller{
-		opts: o, wakeup: make(chan struct{}, 1), ready: make(chan struct{}), exits: make(chan exit),
+		opts: o, wakeup: make(chan struct{}, 1), ready: make(chan struct{}), exits: make(chan exit), seed: maphash.MakeSeed(),
 		boxes: map[*mailbox]model.ShardKey{}, state: newState(), builder: pushcontext.NewBuilder(),
 		members: map[model.ShardKey]*member{}, demoted: map[model.ShardKey]bool{}, reasons: map[string]int{},
 	}

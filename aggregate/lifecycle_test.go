@@ -563,3 +563,21 @@ func gather(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	}
 	return out
 }
+
+// A registry that is waited for and then detached is waited for no longer.
+func TestGateForgetsDetached(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		h.Attach(registry(kube("c1"), service(kube("c1"), "a")))
+		h.Attach(memory.New(kube("c2")))
+		h.start()
+		synctest.Wait()
+		if h.Ready() {
+			t.Fatal("ready too early")
+		}
+		h.Detach(kube("c2"))
+		synctest.Wait()
+		if !h.Ready() || h.service("a") == nil {
+			t.Errorf("ready %v", h.Ready())
+		}
+	})
+}

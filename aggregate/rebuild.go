@@ -40,19 +40,18 @@ func Rebuild(shards map[model.ShardKey]*model.ShardState, o Options) []*pushcont
 
 // rebuild collects rows by scanning.
 type rebuild struct {
-	only      map[hostKey]struct{} // nil: every host
+	only      func(hostKey) bool // nil: every host
 	services  map[hostKey][]row[*model.Service]
 	endpoints map[hostKey][]row[*model.Endpoints]
 	workloads []row[*model.Workload]
 }
 
-func newRebuild(only map[hostKey]struct{}) *rebuild {
+func newRebuild(only func(hostKey) bool) *rebuild {
 	return &rebuild{only: only, services: map[hostKey][]row[*model.Service]{}, endpoints: map[hostKey][]row[*model.Endpoints]{}}
 }
 
 func (r *rebuild) wants(k hostKey) bool {
-	_, ok := r.only[k]
-	return ok || r.only == nil
+	return r.only == nil || r.only(k)
 }
 
 func (r *rebuild) add(shard model.ShardKey, rows iter.Seq2[model.RowKey, model.Object]) {
@@ -73,12 +72,9 @@ func (r *rebuild) add(shard model.ShardKey, rows iter.Seq2[model.RowKey, model.O
 	}
 }
 
-// merge gives the views of every wanted host, also of those without any.
+// merge gives the views of every wanted host.
 func (r *rebuild) merge(m *mesh, demoted map[model.ShardKey]bool) map[hostKey][]*pushcontext.ServiceView {
 	out := map[hostKey][]*pushcontext.ServiceView{}
-	for k := range r.only {
-		out[k] = nil
-	}
 	for _, k := range slices.SortedFunc(maps.Keys(r.services), compareHosts) {
 		sortRows(r.services[k])
 		sortRows(r.endpoints[k])

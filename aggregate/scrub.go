@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"hash/maphash"
 	"maps"
 	"slices"
 	"time"
@@ -9,20 +10,26 @@ import (
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
-// scrubBatch is how many hosts one pass checks. A pass scans all rows once.
+// scrubBatch is about how many hosts one pass checks. A pass scans all rows once.
 const scrubBatch = 64
 
-// scrub checks some services against a merge that uses no index, when it is time to. A difference is
-// a fault of ours: it is reported and repaired.
+// scrub checks some of the published services against a merge that uses no index, when it is time to.
+// A difference, there or in the writer's own books, is a fault of ours: it is reported and repaired.
 func (c *Controller) scrub(now time.Time) {
 	if c.opts.ScrubEvery < 0 || !c.open || now.Before(c.nextScrub) {
 		return
 	}
 	c.nextScrub = now.Add(c.opts.ScrubEvery)
-	batch := c.scrubKeys()
-	for k, want := range c.scan(batch) {
+	groups := uint64(len(c.state.hosts)/scrubBatch + 1)
+	group := c.scrubbed % groups
+	c.scrubbed++
+	for k, want := range c.scan(func(k hostKey) bool { return maphash.Comparable(c.seed, k)%groups == group }) {
 		c.metrics.scrubbed.Inc()
-		if h := c.state.hosts[k]; h != nil && slices.EqualFunc(h.views, want, SameView) || h == nil && len(want) == 0 {
+		var known []*pushcontext.ServiceView
+		if h := c.state.hosts[k]; h != nil {
+			known = h.views
+		}
+		if now := c.published(k); slices.Equal(now, known) && slices.EqualFunc(now, want, SameView) {
 			continue
 		}
 		c.metrics.drift.Inc()
@@ -32,32 +39,46 @@ func (c *Controller) scrub(now time.Time) {
 	}
 }
 
-// scrubKeys gives the next hosts in turn.
-func (c *Controller) scrubKeys() map[hostKey]struct{} {
-	keys := slices.SortedFunc(maps.Keys(c.state.hosts), compareHosts)
-	out := map[hostKey]struct{}{}
-	for range min(scrubBatch, len(keys)) {
-		out[keys[c.scrubAt%len(keys)]] = struct{}{}
-		c.scrubAt++
+// scan merges hosts from shard rows alone. Hosts that are published without rows are in the result
+// too.
+func (c *Controller) scan(only func(hostKey) bool) map[hostKey][]*pushcontext.ServiceView {
+	r := newRebuild(only)
+	for _, sh := range c.state.sortedShards() {
+		r.add(sh.key, maps.All(sh.rows))
+	}
+	out := r.merge(c.mesh, c.demoted)
+	for v := range c.opts.Hub.Current().Services() {
+		if k := (hostKey{v.Shape.Key.Namespace, v.Shape.Key.Host}); only(k) && out[k] == nil {
+			out[k] = nil
+		}
 	}
 	return out
 }
 
-// scan merges the hosts from shard rows alone.
-func (c *Controller) scan(keys map[hostKey]struct{}) map[hostKey][]*pushcontext.ServiceView {
-	r := newRebuild(keys)
-	for _, sh := range c.state.sortedShards() {
-		r.add(sh.key, maps.All(sh.rows))
+// published gives what readers see of a host, by key.
+func (c *Controller) published(k hostKey) []*pushcontext.ServiceView {
+	h := c.opts.Hub.Current().Host(k.host)
+	if h == nil {
+		return nil
 	}
-	return r.merge(c.mesh, c.demoted)
+	var out []*pushcontext.ServiceView
+	for _, v := range h.Services {
+		if v.Shape.Key.Namespace == k.namespace {
+			out = append(out, v)
+		}
+	}
+	slices.SortFunc(out, func(a, b *pushcontext.ServiceView) int { return a.Shape.Key.Compare(b.Shape.Key) })
+	return out
 }
 
-// repair rebuilds the index entries of a host and has it merged again.
+// repair rebuilds the index entries of a host from rows and what is published, and has it merged
+// again.
 func (c *Controller) repair(k hostKey) {
-	h := &hostRows{}
+	h := &hostRows{views: c.published(k)}
 	if old := c.state.hosts[k]; old != nil {
-		h.views = old.views
+		c.views -= len(old.views)
 	}
+	c.views += len(h.views)
 	for _, sh := range c.state.shards {
 		for rk, o := range sh.rows {
 			switch o := o.(type) {

@@ -1,0 +1,186 @@
+package aggregate
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+func newTestController() *Controller {
+	c := New(Options{Hub: pushcontext.NewHub(nil)})
+	c.open = true
+	return c
+}
+
+func svcRow(k model.ShardKey, name string, sel model.Labels) (model.RowKey, *model.Service) {
+	s := &model.Service{
+		Host: name, Namespace: "ns", Name: name, Ports: []model.Port{{Name: "http", Number: 80}}, Selector: model.Selector{Labels: sel},
+		Source: model.Source{Shard: k, Object: model.ObjectKey{Kind: "Service", Namespace: "ns", Name: name}},
+	}
+	return model.RowKey{Kind: model.RowService, Key: name}, s
+}
+
+// A flapping member with a full mailbox does not hold up another's single event.
+func TestDrainIsFair(t *testing.T) {
+	t.Parallel()
+	c := newTestController()
+	for i, n := range []int{100_000, 1} {
+		k := benchKey(i)
+		m := &member{key: k, active: &instance{key: k, synced: true, box: newMailbox(func() {})}}
+		c.members[k] = m
+		m.active.box.Replace(model.NewShardBuilder().Build())
+		for j := range n {
+			rk, s := svcRow(k, fmt.Sprintf("s%d-%d", i, j), nil)
+			m.active.box.Put(model.Event{Row: rk, Obj: s})
+		}
+	}
+	if more := c.drain(); !more {
+		t.Error("one turn emptied a mailbox of 100000 keys")
+	}
+	if got := len(c.state.shard(benchKey(1)).rows); got != 1 {
+		t.Errorf("the quiet member has %d rows after one turn, want 1", got)
+	}
+	if got := len(c.state.shard(benchKey(0)).rows); got > c.opts.Budget {
+		t.Errorf("the busy member had %d rows taken in one turn, budget %d", got, c.opts.Budget)
+	}
+}
+
+// The scrub finds and repairs every kind of index fault.
+func TestScrubRepairsDrift(t *testing.T) {
+	t.Parallel()
+	k := benchKey(0)
+	app := model.Labels{"app": "x"}
+	wid, w := model.RowKey{Kind: model.RowWorkload, Key: "w"}, &model.Workload{
+		Kind: model.KindWorkloadEntry, Namespace: "ns", Name: "w", Labels: app, Source: model.Source{Shard: k},
+		Address: model.Addr{AddrPort: netip.MustParseAddrPort("10.0.0.1:0")},
+	}
+	for name, damage := range map[string]func(*state){
+		"service index": func(s *state) { s.hosts[hostKey{"ns", "a"}].services = nil },
+		"host missing":  func(s *state) { delete(s.hosts, hostKey{"ns", "b"}) },
+		"selector pool": func(s *state) {
+			for _, p := range s.sel.spaces["ns"].pools {
+				clear(p.members)
+			}
+		},
+		"published view": func(s *state) { s.hosts[hostKey{"ns", "a"}].views = s.hosts[hostKey{"ns", "b"}].views },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newTestController()
+			sh := c.state.shard(k)
+			for _, n := range []string{"a", "b"} {
+				rk, s := svcRow(k, n, app)
+				c.state.put(sh, rk, s)
+			}
+			c.state.put(sh, wid, w)
+			c.commit(time.Now())
+			want := len(c.state.hosts[hostKey{"ns", "a"}].views[0].Endpoints)
+			if want != 1 {
+				t.Fatalf("%d ports with endpoints, want 1", want)
+			}
+			damage(c.state)
+			for k := range c.state.hosts {
+				c.state.mark(k)
+			}
+			if name != "published view" {
+				c.commit(time.Now()) // publishes the fault
+			}
+			clear(c.state.dirty)
+			c.nextScrub = time.Time{}
+			c.scrubAll(t)
+			c.commit(time.Now())
+			for _, n := range []string{"a", "b"} {
+				v := c.opts.Hub.Current().Service(model.ServiceKey{Namespace: "ns", Host: n})
+				if v == nil || len(v.Endpoints) != 1 {
+					t.Errorf("service %s is not repaired: %+v", n, v)
+				}
+			}
+		})
+	}
+}
+
+func (c *Controller) scrubAll(t *testing.T) {
+	t.Helper()
+	c.scrub(time.Now().Add(time.Hour))
+	if !c.debounce.pending() {
+		t.Error("the scrub found nothing")
+	}
+}
+
+// A service that can't be merged keeps its last good view, also under new settings; others go on.
+func TestMergePanicIsContained(t *testing.T) {
+	t.Parallel()
+	c := newTestController()
+	k := benchKey(0)
+	sh := c.state.shard(k)
+	rk, s := svcRow(k, "a", nil)
+	c.state.put(sh, rk, s)
+	c.commit(time.Now())
+	good := c.opts.Hub.Current().Service(model.ServiceKey{Namespace: "ns", Host: "a"})
+	bad := &model.Service{Host: "a", Namespace: "ns", Resolution: 99, Source: model.Source{Shard: k}} // has no name to put into the conflict
+	c.state.put(sh, model.RowKey{Kind: model.RowService, Key: "bad"}, bad)
+	rk, s = svcRow(k, "b", nil)
+	c.state.put(sh, rk, s)
+	c.commit(time.Now())
+	pc := c.opts.Hub.Current()
+	if pc.Service(good.Shape.Key) != good || pc.Service(model.ServiceKey{Namespace: "ns", Host: "b"}) == nil {
+		t.Fatal("the last good view is gone, or the other service is missing")
+	}
+	c.mesh, c.state.mesh = nil, true
+	c.commit(time.Now())
+	pc = c.opts.Hub.Current()
+	if v := pc.Service(good.Shape.Key); v == nil || v == good || v.Shape.Mesh != pc.Mesh || good.Shape.Mesh == pc.Mesh {
+		t.Errorf("under new settings: %+v", v)
+	}
+}
+
+// Many workers give what one gives.
+func TestParallelMergeEqualsSerial(t *testing.T) {
+	t.Parallel()
+	c := newTestController()
+	for i := range 300 {
+		sh := c.state.shard(benchKey(i % 7))
+		s, e := benchService(i%7, i), benchSlice(i%7, i, 0)
+		c.state.put(sh, model.RowKey{Kind: model.RowService, Key: s.Name}, s)
+		c.state.put(sh, model.RowKey{Kind: model.RowEndpoints, Key: s.Name}, e)
+	}
+	c.refreshMesh()
+	var dirty []hostKey
+	for k := range c.state.dirty {
+		dirty = append(dirty, k)
+	}
+	all := c.mergeAll(dirty)
+	for i, k := range dirty {
+		if one := c.mergeHost(k); !slices.EqualFunc(all[i], one, SameView) {
+			t.Fatalf("%v: %d workers give something else than one", k, runtime.GOMAXPROCS(0))
+		}
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	for failures, most := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 4: 8 * time.Second, 50: time.Minute} {
+		for range 100 {
+			if d := backoff(failures, time.Second, time.Minute); d > most || d < most/2-1 {
+				t.Errorf("after %d failures: %v, want between half and all of %v", failures, d, most)
+			}
+		}
+	}
+}
+
+// What pushes cost is measured per machine, not per processor.
+func TestPushCostSpacesCommits(t *testing.T) {
+	t.Parallel()
+	c := newTestController()
+	c.PushCost(time.Second * time.Duration(runtime.GOMAXPROCS(0)))
+	c.committed(time.Now())
+	if p := c.debounce.pause(); p != 2*time.Second { // half of a second, at a quarter share
+		t.Errorf("pause %v, want 2s", p)
+	}
+}
