@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
 )
@@ -184,4 +186,32 @@ func later(items []kube.Item, o kube.Object) bool {
 		}
 	}
 	return false
+}
+
+// FuzzServiceEntry: any message that the wire can carry converts without a panic.
+func FuzzServiceEntry(f *testing.F) {
+	seed := &networking.ServiceEntry{Hosts: []string{"a.example"}, Ports: []*networking.ServicePort{{Number: 80, Name: "http"}},
+		Resolution: networking.ServiceEntry_STATIC, Endpoints: []*networking.WorkloadEntry{{Address: "10.0.0.1"}}}
+	data, err := proto.Marshal(seed)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		se, we := &networking.ServiceEntry{}, &networking.WorkloadEntry{}
+		s := newStore()
+		if proto.Unmarshal(data, se) == nil {
+			o, _ := kube.NewObject("", &kube.ServiceEntry{Spec: se})
+			s.Set(o)
+		}
+		if proto.Unmarshal(data, we) == nil {
+			o, _ := kube.NewObject("", &kube.WorkloadEntry{Spec: we})
+			s.Set(o)
+		}
+		for _, ps := range s.Problems() {
+			if strings.Contains(strings.Join(ps, " "), "conversion failed") {
+				t.Fatal(ps)
+			}
+		}
+	})
 }
