@@ -224,8 +224,8 @@ func (t *table) collides(i int, name kubeName) bool {
 func (t *table) domains(i int, k hostKey) []string {
 	s := &t.placed.services[i]
 	host := s.shape.Key.Host
-	if host == "*" {
-		return nil // the mesh's rule for unknown hosts has it
+	if host == "*" || !headerText(host) {
+		return nil // the mesh's rule for unknown hosts has the first; no request can name the others
 	}
 	names := []string{host}
 	if !strings.HasPrefix(host, "*") && !strings.HasSuffix(host, ".") {
@@ -251,6 +251,11 @@ func (t *table) domains(i int, k hostKey) []string {
 		}
 	}
 	return names
+}
+
+// headerText reports whether a host can stand in a header.
+func headerText(host string) bool {
+	return host != "" && strings.IndexFunc(host, func(r rune) bool { return r <= ' ' || r == 0x7f }) < 0
 }
 
 // addressDomain is an address as it stands in a Host header.

@@ -2,6 +2,7 @@ package gen_test
 
 import (
 	"net/netip"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -110,12 +111,15 @@ func hostile(m *pushcontext.MeshView) {
 	m.Config.AccessLogFile, m.Config.AccessLogFormat = "/dev/null", "%START_TIME%\n"
 }
 
-// odd are services that Envoy would refuse if they were passed on as they are.
+// odd has services that Envoy would refuse if they were passed on as they are.
 func odd() []svc {
 	tls := model.Port{Name: "tls", Number: 443, Protocol: model.ProtocolTLS}
 	return []svc{
 		{host: "static.example", ns: "a", ports: []model.Port{httpPort(80)}, endpoints: []*model.Endpoint{
-			ep("c1", "http", "name.example:80"), ep("c1", "http", "unix:///tmp/s"), ep("c1", "http", "10.0.0.1:80"), ep("c2", "http", "10.0.0.1:80")}},
+			ep("c1", "http", "name.example:80"), ep("c1", "http", "unix:///tmp/s"), ep("c1", "http", "10.0.0.1:80"), ep("c2", "http", "10.0.0.1:80"),
+			ep("c1", "http", "unix://"), ep("c1", "http", "unix:///tmp/"+strings.Repeat("long", 40)), ep("c1", "http", "[fe80::1%eth0]:80")}},
+		{host: "a\nb.example", ns: "a", ports: []model.Port{httpPort(80)}}, {host: "a b.example", ns: "a", ports: []model.Port{httpPort(80)}},
+		{host: "headless.a.svc.cluster.local", ports: []model.Port{tcpPort(90)}, resolution: model.Passthrough, inline: []*model.Endpoint{ep("c1", "tcp", "[fe80::1%eth0]:90")}},
 		{host: "dns.example", ns: "a", ports: []model.Port{httpPort(80)}, resolution: model.DNSLB, inline: []*model.Endpoint{
 			ep("c1", "http", "unix:///tmp/s"), ep("c1", "http", "name.example:80"), ep("c1", "http", "10.0.0.1:80")}},
 		{host: "logical.example", ns: "a", ports: []model.Port{httpPort(80)}, resolution: model.DNSRoundRobin, inline: []*model.Endpoint{

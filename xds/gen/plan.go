@@ -151,7 +151,7 @@ func (p *portPlan) directAddrs(c Class, mesh *pushcontext.MeshView) map[netip.Ad
 func directly(e *model.Endpoint, s *placed, c Class, mesh *pushcontext.MeshView) bool {
 	a := e.Addr.AddrPort.Addr()
 	switch {
-	case !a.IsValid() || a.IsUnspecified() || !c.speaks(a):
+	case !a.IsValid() || a.IsUnspecified() || a.Zone() != "" || !c.speaks(a):
 		return false
 	case e.Health == model.Terminating || e.Health == model.Draining && !s.shape.Persistent:
 		return false

@@ -164,13 +164,21 @@ func (s *selector) refuse(e *model.Endpoint) (model.Reason, string) {
 	return "", ""
 }
 
+// maxSocketPath is the longest path of a unix socket.
+const maxSocketPath = 107
+
 // wrongKind reports an address that would make Envoy refuse all of the service's endpoints: it looks
-// names up only for DNS clusters, and those take no sockets.
+// names up only for DNS clusters, and those take no sockets; an address with a zone means something on
+// one host only.
 func (s *selector) wrongKind(e *model.Endpoint) bool {
 	if e.Addr.Host == "" {
-		return false
+		return e.Addr.AddrPort.Addr().Zone() != ""
 	}
-	return s.shape.Resolution.IsDNS() == strings.HasPrefix(e.Addr.Host, "unix://")
+	path, socket := strings.CutPrefix(e.Addr.Host, "unix://")
+	if socket && (path == "" || len(path) > maxSocketPath) {
+		return true
+	}
+	return s.shape.Resolution.IsDNS() == socket
 }
 
 // remote reports whether the endpoint is entered through its network's gateways. A proxy without a
@@ -278,12 +286,15 @@ func compareHosts(a, b host) int {
 		cmp.Compare(a.gateway.Cluster, b.gateway.Cluster))
 }
 
+// maxPriority is the highest that Envoy takes.
+const maxPriority = 128
+
 // compact renumbers the priorities from 0 without gaps, as Envoy demands.
 func (o *selection) compact() {
 	rank := map[uint32]uint32{}
 	for _, g := range o.groups {
 		if _, ok := rank[g.priority]; !ok {
-			rank[g.priority] = uint32(len(rank))
+			rank[g.priority] = min(uint32(len(rank)), maxPriority)
 		}
 		g.priority = rank[g.priority]
 	}
