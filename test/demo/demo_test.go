@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -49,41 +50,90 @@ func TestDemoOnce(t *testing.T) {
 	}
 }
 
-// notifier is cancelled by what is written to it.
-type notifier struct {
+// reader calls a function with all that was written when that holds the text.
+type reader struct {
 	bytes.Buffer
 	text string
-	stop context.CancelFunc
+	call func(all string)
 }
 
-func (n *notifier) Write(p []byte) (int, error) {
-	defer func() {
-		if strings.Contains(n.String(), n.text) {
-			n.stop()
-		}
-	}()
-	return n.Buffer.Write(p)
+func (r *reader) Write(p []byte) (int, error) {
+	n, err := r.Buffer.Write(p)
+	if call := r.call; call != nil && strings.Contains(r.String(), r.text) {
+		r.call = nil
+		call(r.String())
+	}
+	return n, err
 }
 
 // Without --once all runs until it is interrupted, and is gone afterwards.
+// Meanwhile the commands that it suggests work.
 func TestDemoRunsUntilInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	out := &notifier{text: "ask again", stop: stop}
+	tried := 0
+	out := &reader{text: "ask again", call: func(all string) {
+		tried = try(t, all)
+		stop()
+	}}
 	var errs bytes.Buffer
 	if status := run(ctx, []string{"--example", example}, out, &errs); status != 0 || errs.Len() > 0 {
 		t.Fatalf("exit status %d\n%s%s", status, out, &errs)
 	}
-	for _, want := range []string{"export ISTHMUS_HUB=http://127.0.0.1:", "service explain hello.demo.svc.cluster.local", "curl -H", "Stopping."} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the output does not say %q", want)
-		}
+	if tried < 9 {
+		t.Errorf("%d commands are suggested, want more:\n%s", tried, out)
 	}
 	_, after, _ := strings.Cut(out.String(), "log in ")
 	log, _, _ := strings.Cut(after, "\n")
 	if _, err := os.Stat(filepath.Dir(log)); !os.IsNotExist(err) {
 		t.Errorf("the folder of %s is still there: %v", log, err)
+	}
+}
+
+// try runs the suggested commands in one shell, as a reader would, with a curl
+// that needs not be installed.
+func try(t *testing.T, all string) int {
+	t.Helper()
+	_, list, _ := strings.Cut(all, "try:\n")
+	var script []string
+	for line := range strings.Lines(list) {
+		if command, ok := strings.CutPrefix(line, "  "); ok {
+			script = append(script, strings.TrimSpace(command)+" || exit 9")
+		}
+	}
+	if _, err := exec.LookPath("curl"); err != nil {
+		script = append([]string{"curl() { :; }"}, script...)
+	}
+	text, err := exec.CommandContext(t.Context(), "sh", "-c", strings.Join(script, "\n")).CombinedOutput()
+	if err != nil {
+		t.Errorf("the suggested commands fail: %v\n%s\n%s", err, strings.Join(script, "\n"), text)
+	}
+	for _, want := range []string{"client-east.demo", "hello-west-1"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the suggested commands do not show %s:\n%s", want, text)
+		}
+	}
+	return len(script)
+}
+
+// An answer that is not as expected is shown, and the exit status says so.
+func TestUnexpectedAnswer(t *testing.T) {
+	t.Parallel()
+	changed := filepath.Join(t.TempDir(), "two-clusters")
+	if err := os.CopyFS(changed, os.DirFS(example)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dropEndpoint(filepath.Join(changed, "west"), "127.0.2.12"); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	status := run(t.Context(), []string{"--once", "--example", changed}, &out, &errs)
+	if status != 1 || !strings.Contains(errs.String(), "client in west") || !strings.Contains(errs.String(), "expected answers of hello-west-1 (west) and hello-west-2 (west)") {
+		t.Errorf("exit status %d\n%s%s", status, &out, &errs)
+	}
+	if !strings.Contains(out.String(), "10 x only-east-1 (east)") {
+		t.Errorf("the other answers are not shown:\n%s", &out)
 	}
 }
 

@@ -29,6 +29,8 @@ type mesh struct {
 	dir string
 	hub *envoytest.Hub
 
+	rejects bool // a test makes a proxy reject something
+
 	proxies, backends atomic.Int32 // made so far
 }
 
@@ -77,7 +79,7 @@ func (m *mesh) backendAt(t testing.TB, kind envoytest.Kind, name, addr string) *
 
 func (m *mesh) checkRejects(t testing.TB) {
 	t.Helper()
-	if !m.hub.Running() {
+	if m.rejects || !m.hub.Running() {
 		return // a test ended it on purpose, or its end is reported elsewhere
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -129,6 +131,8 @@ type proxy struct {
 	*envoytest.Envoy
 	ns *envoytest.Namespace
 	ip netip.Addr
+	// rejects: the test makes it reject something, so how it ends is not checked.
+	rejects bool
 }
 
 // launch starts a proxy and waits until it is ready. The options default to a
@@ -177,6 +181,9 @@ func (m *mesh) begin(t testing.TB, ip netip.Addr, o envoytest.Options) *proxy {
 	o.Args = append(o.Args, "--drain-time-s", "1")
 	p := &proxy{Envoy: envoytest.Start(t, o), ns: o.Namespace, ip: ip}
 	t.Cleanup(func() {
+		if p.rejects {
+			return
+		}
 		p.checkRejected(t)
 		if m.hub.Running() && !t.Failed() {
 			p.settles(t, m.hub)
