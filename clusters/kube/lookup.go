@@ -24,7 +24,8 @@ type ServiceFacts struct {
 	MarksDraining bool // a session-persistence label: endpoints that shut down but serve are draining
 }
 
-// PodFacts are what conversion needs of a Pod.
+// PodFacts are what the conversion of other objects needs of a Pod. Readiness is not among them: it
+// changes often, and slices state their endpoints' own.
 type PodFacts struct {
 	Namespace, Name, UID string
 	IPs                  []netip.Addr
@@ -32,9 +33,7 @@ type PodFacts struct {
 	Node                 string
 	ServiceAccount       string
 	Hostname             string // when it has a subdomain
-	Ports                map[string]uint16
-	Ready                bool
-	Gone                 bool // finished, or being deleted
+	Gone                 bool   // finished, or being deleted
 }
 
 // NodeFacts are what conversion needs of a Node.
@@ -75,7 +74,7 @@ func namespaceFacts(n *corev1.Namespace) *NamespaceFacts {
 func podFacts(p *corev1.Pod) *PodFacts {
 	f := &PodFacts{
 		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), IPs: podIPs(p), Labels: model.Labels(p.Labels),
-		Node: p.Spec.NodeName, ServiceAccount: p.Spec.ServiceAccountName, Ports: podPorts(p), Ready: podReady(p),
+		Node: p.Spec.NodeName, ServiceAccount: p.Spec.ServiceAccountName,
 		Gone: p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded,
 	}
 	if f.ServiceAccount == "" {

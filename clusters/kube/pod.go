@@ -23,19 +23,19 @@ func (c *Converter) pod(o Object, p *corev1.Pod, look Lookup) (res Result) {
 		Kind: model.KindPod, Namespace: f.Namespace, Name: f.Name,
 		Labels:  c.augmented(f.Labels, loc, f.Node, network),
 		Address: model.Addr{Cluster: c.Shard.Cluster, AddrPort: netip.AddrPortFrom(f.IPs[0], 0)},
-		Ports:   f.Ports, Network: network, Locality: loc, Node: f.Node,
+		Ports:   podPorts(p), Network: network, Locality: loc, Node: f.Node,
 		ServiceAccount: c.spiffe(f.Namespace, f.ServiceAccount), TLSMode: tlsMode(f.Labels),
-		Health: podHealth(f), Source: c.source(o),
+		Health: podHealth(p), Source: c.source(o),
 	}
 	res.row(o.Ref.String(), w)
 	return res
 }
 
-func podHealth(f *PodFacts) model.Health {
+func podHealth(p *corev1.Pod) model.Health {
 	switch {
-	case f.Labels[labelDraining] != "":
+	case p.Labels[labelDraining] != "":
 		return model.Draining
-	case !f.Ready:
+	case !podReady(p):
 		return model.Unhealthy
 	}
 	return model.Healthy

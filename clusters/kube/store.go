@@ -2,7 +2,6 @@ package kube
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,7 +18,8 @@ type Store struct {
 	conv       *Converter
 	objects    map[model.ObjectKey]*stored
 	rows       map[model.RowKey]model.Object
-	dependents map[fact]map[model.ObjectKey]struct{}
+	dependents map[fact]*refSet
+	look       recorder
 
 	services   map[name]*ServiceFacts
 	pods       map[name]*PodFacts
@@ -51,11 +51,13 @@ type fact struct {
 
 // NewStore starts an empty store. Empty fields of c take their defaults.
 func NewStore(c Converter) *Store {
-	return &Store{
+	s := &Store{
 		conv: c.withDefaults(), objects: map[model.ObjectKey]*stored{}, rows: map[model.RowKey]model.Object{},
-		dependents: map[fact]map[model.ObjectKey]struct{}{}, services: map[name]*ServiceFacts{}, pods: map[name]*PodFacts{},
+		dependents: map[fact]*refSet{}, services: map[name]*ServiceFacts{}, pods: map[name]*PodFacts{},
 		podsByIP: map[address4]map[string]*PodFacts{}, nodes: map[string]*NodeFacts{}, namespaces: map[string]*NamespaceFacts{},
 	}
+	s.look = recorder{Store: s, seen: map[fact]struct{}{}}
+	return s
 }
 
 // Set adds or replaces one object and gives the rows that changed.
@@ -114,8 +116,7 @@ func (s *Store) Problems() map[model.ObjectKey][]string {
 
 func (s *Store) forget(ref model.ObjectKey, st *stored) {
 	for _, f := range st.facts {
-		delete(s.dependents[f], ref)
-		if len(s.dependents[f]) == 0 {
+		if s.dependents[f].remove(ref) {
 			delete(s.dependents, f)
 		}
 	}
@@ -148,15 +149,16 @@ func (s *Store) reconvert(dirty map[model.ObjectKey]struct{}) []model.Event {
 
 func (s *Store) convert(ref model.ObjectKey, st *stored, changed map[model.RowKey]model.Object) {
 	s.forget(ref, st)
-	look := &recorder{Store: s, seen: map[fact]struct{}{}}
-	res := s.conv.Convert(st.obj, look)
+	clear(s.look.seen)
+	res := s.conv.Convert(st.obj, &s.look)
 	st.problems = res.Problems
-	st.facts = slices.Collect(maps.Keys(look.seen))
-	for _, f := range st.facts {
+	st.facts = make([]fact, 0, len(s.look.seen))
+	for f := range s.look.seen {
+		st.facts = append(st.facts, f)
 		if s.dependents[f] == nil {
-			s.dependents[f] = map[model.ObjectKey]struct{}{}
+			s.dependents[f] = &refSet{}
 		}
-		s.dependents[f][ref] = struct{}{}
+		s.dependents[f].add(ref)
 	}
 	for _, ev := range res.Rows {
 		st.rows = append(st.rows, ev.Row)
@@ -188,8 +190,8 @@ func sorted(changed map[model.RowKey]model.Object) []model.Event {
 }
 
 func (s *Store) touch(f fact, dirty map[model.ObjectKey]struct{}) {
-	for ref := range s.dependents[f] {
-		dirty[ref] = struct{}{}
+	if refs := s.dependents[f]; refs != nil {
+		refs.addTo(dirty)
 	}
 }
 
@@ -261,42 +263,4 @@ func (s *Store) indexPod(key name, f fact, next *PodFacts, dirty map[model.Objec
 			s.touch(fact{name: name{namespace: key.namespace}, ip: ip}, dirty)
 		}
 	}
-}
-
-// recorder is the store as conversion sees it, noting what is looked up.
-type recorder struct {
-	*Store
-	seen map[fact]struct{}
-}
-
-func (r *recorder) note(kind, namespace, n string) name {
-	k := name{namespace, n}
-	r.seen[fact{kind: kind, name: k}] = struct{}{}
-	return k
-}
-
-func (r *recorder) Service(namespace, n string) *ServiceFacts {
-	return r.services[r.note(KindService, namespace, n)]
-}
-
-func (r *recorder) Pod(namespace, n string) *PodFacts {
-	return r.pods[r.note(KindPod, namespace, n)]
-}
-
-func (r *recorder) Node(n string) *NodeFacts {
-	return r.nodes[r.note(KindNode, "", n).name]
-}
-
-func (r *recorder) Namespace(n string) *NamespaceFacts {
-	return r.namespaces[r.note(KindNamespace, "", n).name]
-}
-
-func (r *recorder) PodsByIP(namespace string, ip netip.Addr) []*PodFacts {
-	r.seen[fact{name: name{namespace: namespace}, ip: ip}] = struct{}{}
-	pods := r.podsByIP[address4{namespace, ip}]
-	out := make([]*PodFacts, 0, len(pods))
-	for _, n := range slices.Sorted(maps.Keys(pods)) {
-		out = append(out, pods[n])
-	}
-	return out
 }
