@@ -24,7 +24,8 @@ func networkExtensions(c Class) []*listenerv3.Filter {
 	return out
 }
 
-// peerMetadata exchanges workload identities in request headers.
+// peerMetadata exchanges workload identities in request headers. The filter goes by the name that tools
+// look for, not by that of its type.
 func peerMetadata(c Class, d direction) []*hcmv3.HttpFilter {
 	if c.Extensions&ExtIstioPeerMetadata == 0 {
 		return nil
@@ -35,7 +36,7 @@ func peerMetadata(c Class, d direction) []*hcmv3.HttpFilter {
 	}
 	headers := structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{
 		structpb.NewStructValue(structOf(map[string]*structpb.Value{"istio_headers": structpb.NewStructValue(&structpb.Struct{})}))}})
-	return []*hcmv3.HttpFilter{httpFilter("envoy.filters.http.peer_metadata", &udpa.TypedStruct{
+	return []*hcmv3.HttpFilter{httpFilter("istio.metadata_exchange", &udpa.TypedStruct{
 		TypeUrl: "type.googleapis.com/io.istio.http.peer_metadata.Config",
 		Value:   structOf(map[string]*structpb.Value{peer + "_discovery": headers, peer + "_propagation": headers}),
 	})}
