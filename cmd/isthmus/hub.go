@@ -147,7 +147,7 @@ func (h *hub) run(ctx context.Context, ls listeners) error {
 	h.xds.Register(rpc)
 	h.start(work, g, ls, rpc)
 	at := ls.addresses()
-	h.log.Info("hub started", "version", version, "dir", h.opts.dir, "grpc", at.grpc, "http", at.http, "monitoring", at.monitoring)
+	h.log.Info("hub started", "build", version, "dir", h.opts.dir, "grpc", at.grpc, "http", at.http, "monitoring", at.monitoring)
 	if h.opts.opened != nil {
 		h.opts.opened(at)
 	}

@@ -145,6 +145,7 @@ func writeExplanation(w io.Writer, x debug.Explanation, wide bool, now time.Time
 	facts := [][2]string{
 		{"Service", s.Hostname}, {"Namespace", s.Namespace}, {"Only in cluster", s.ClusterLocal}, {"Ports", portList(s.Ports)},
 		{"Resolution", s.Resolution}, {"Alias of", s.AliasOf}, {"Addresses", addressList(s.Addresses)}, {"Exported to", join(s.ExportTo)},
+		{"Prefers", preference(s)}, {"Out of contact", join(x.Demoted)},
 		{"Changed at version", strconv.FormatUint(s.Version, 10)}, {"Proxy", x.Proxy}, {"Not sent, because", x.Reason},
 	}
 	for _, f := range facts {
@@ -170,6 +171,14 @@ func writeExplanation(w io.Writer, x debug.Explanation, wide bool, now time.Time
 		}
 	}
 	return nil
+}
+
+// preference says which endpoints the service asks proxies to prefer.
+func preference(s debug.Service) string {
+	if s.NodeLocal {
+		return "endpoints of the proxy's own node, and no others"
+	}
+	return map[string]string{"PreferSameZone": "endpoints of the proxy's zone", "PreferSameNode": "endpoints of the proxy's node, then of its zone"}[s.Traffic]
 }
 
 func portList(ports []debug.Port) string {

@@ -44,6 +44,9 @@ func explanation(v *pushcontext.ServiceView) Explanation {
 
 func definition(v *pushcontext.ServiceView) Explanation {
 	x := Explanation{Service: service(v), Contributions: []Contribution{}, Endpoints: []Endpoint{}}
+	for _, k := range v.Demoted {
+		x.Demoted = append(x.Demoted, k.String())
+	}
 	for _, c := range v.Shape.Contributions {
 		x.Contributions = append(x.Contributions, Contribution{Source: source(c.Source), Won: c.Won})
 	}

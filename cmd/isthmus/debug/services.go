@@ -33,6 +33,7 @@ func service(v *pushcontext.ServiceView) Service {
 	out := Service{
 		Hostname: s.Key.Host, Namespace: s.Key.Namespace, ClusterLocal: string(s.Key.Cluster),
 		Ports: []Port{}, Addresses: virtualAddresses(s), Resolution: s.Resolution.String(), External: s.External, AliasOf: s.AliasOf,
+		Traffic: traffic(s.Traffic), NodeLocal: s.NodeLocal,
 		ExportTo: exportTo(s.Export), ServiceAccounts: s.ServiceAccounts, Created: s.Created, Version: v.Revision(),
 		Endpoints: counts(v), LeftOut: len(v.LeftOut), Conflicts: len(s.Conflicts), Sources: []string{},
 	}
@@ -45,6 +46,10 @@ func service(v *pushcontext.ServiceView) Service {
 		}
 	}
 	return out
+}
+
+func traffic(t model.TrafficDistribution) string {
+	return map[model.TrafficDistribution]string{model.TrafficPreferSameZone: "PreferSameZone", model.TrafficPreferSameNode: "PreferSameNode"}[t]
 }
 
 func virtualAddresses(s *pushcontext.ShapeView) map[string][]string {

@@ -67,6 +67,8 @@ type Service struct {
 	AliasOf         string              `json:"aliasOf,omitempty"`
 	ExportTo        []string            `json:"exportTo"` // "*" or namespaces
 	ServiceAccounts []string            `json:"serviceAccounts,omitempty"`
+	Traffic         string              `json:"trafficDistribution,omitempty"` // PreferSameZone or PreferSameNode
+	NodeLocal       bool                `json:"nodeLocal,omitempty"`           // serves the proxy's own node only
 	Created         time.Time           `json:"created,omitzero"`
 	Version         uint64              `json:"version"`             // at which it last changed
 	Endpoints       map[string]Count    `json:"endpoints,omitempty"` // by cluster
@@ -111,8 +113,9 @@ type Endpoint struct {
 // Explanation is what /debug/servicez answers for one service.
 type Explanation struct {
 	Service       Service        `json:"service"`
-	Proxy         string         `json:"proxy,omitempty"`  // node id of the proxy asked about
-	Reason        string         `json:"reason,omitempty"` // why the proxy does not see the service at all
+	Proxy         string         `json:"proxy,omitempty"`   // node id of the proxy asked about
+	Reason        string         `json:"reason,omitempty"`  // why the proxy does not see the service at all
+	Demoted       []string       `json:"demoted,omitempty"` // shards without contact for so long that other clusters use their endpoints last
 	Contributions []Contribution `json:"contributions"`
 	Conflicts     []Conflict     `json:"conflicts,omitempty"`
 	Endpoints     []Endpoint     `json:"endpoints"`

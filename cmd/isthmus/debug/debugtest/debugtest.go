@@ -59,10 +59,11 @@ func reviews(m *pushcontext.MeshView) *pushcontext.ServiceView {
 				"east": {netip.MustParsePrefix("10.1.0.10/32")}, "west": {netip.MustParsePrefix("10.2.0.10/32")},
 			},
 			Export: pushcontext.Export{Public: true}, ServiceAccounts: []string{"spiffe://cluster.local/ns/shop/sa/reviews"},
-			Created: ago(time.Hour), Native: true, Mesh: m,
+			Created: ago(time.Hour), Native: true, Mesh: m, Traffic: model.TrafficPreferSameZone,
 			Contributions: []pushcontext.Contribution{{Source: east, Won: true}, {Source: west}},
 			Conflicts:     []pushcontext.Conflict{{Field: "ports", Winner: east, Loser: west, Detail: "port 80 is http; grpc was dropped"}},
 		},
+		Demoted: []model.ShardKey{shard("west")},
 		Endpoints: []pushcontext.PortEndpoints{{Port: "http", Localities: []pushcontext.LocalityEndpoints{
 			group("east", endpoint("east", "10.10.0.1", model.Healthy), endpoint("east", "10.10.0.2", model.Unhealthy)),
 			group("west", endpoint("west", "10.20.0.1", model.Healthy)),
