@@ -320,6 +320,35 @@ func TestServeShowsItsProxies(t *testing.T) {
 	}
 }
 
+// Whatever filters a proxy is sent, the dump can show them.
+func TestServeDumpsFiltersOfEveryBuild(t *testing.T) {
+	t.Parallel()
+	r := startHub(t, map[string]string{"mesh.yaml": "accessLogFile: /dev/stdout\n", "east/web.yaml": serviceYAML("east", "10.1.0.1")})
+	r.untilReady(t)
+	n := node(t, "east")
+	n.Metadata.Fields["INTERCEPTION_MODE"] = structpb.NewStringValue("REDIRECT")
+	n.Id = "sidecar~10.1.0.1~web-1.shop~shop.svc.cluster.local"
+	for _, name := range []string{"istio.alpn", "istio.metadata_exchange", "istio.peer_metadata", "istio.stats"} {
+		n.Extensions = append(n.Extensions, &corev3.Extension{Name: name})
+	}
+	stream := adsClient(t, r.grpc)
+	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: gen.ClusterURL}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	got := command(t, "proxy", "config", "all", "web-1.shop", "--hub", r.url, "-o", "json")
+	for _, want := range []string{"istio.stats", "istio.alpn", "istio.metadata_exchange", "virtualInbound", "inbound|8080||"} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("the dump has no %s; exit code %d, %s", want, got.code, got.stderr)
+		}
+	}
+	if table := command(t, "proxy", "config", "listeners", "web-1.shop", "--hub", r.url); !strings.Contains(table.stdout, "virtualOutbound-catchall-tcp") {
+		t.Errorf("listeners:\n%s%s", table.stdout, table.stderr)
+	}
+}
+
 func TestServeRefusesProxiesOfUnknownClusters(t *testing.T) {
 	t.Parallel()
 	r := startHub(t, map[string]string{"east/web.yaml": serviceYAML("east", "10.1.0.1")}, "--cluster-aliases", "orient=east")
