@@ -77,11 +77,11 @@ func (s *stage) invite(o options, out io.Writer) {
 	if err != nil {
 		return // it was found before
 	}
-	curl := fmt.Sprintf("curl -H 'Host: %s' http://%%s/\n", hello.Hostname)
+	curl := fmt.Sprintf("curl -s -H 'Host: %s' http://%%s/\n", hello.Hostname)
 	fmt.Fprint(out, "\nAll of it runs until Ctrl-C. In another terminal, try:\n\n")
 	fmt.Fprintf(out, "  export ISTHMUS_HUB=%s\n", s.hub.URL)
 	for _, args := range []string{
-		"cluster list", "service list", "service explain " + hello.Hostname,
+		"cluster list", "service list", "service explain " + hello.Hostname + " --proxy " + s.proxies[0].options.ID,
 		"proxy list", "proxy config clusters " + s.proxies[0].options.ID, "proxy config endpoints " + s.proxies[0].options.ID,
 	} {
 		fmt.Fprintf(out, "  %s %s\n", o.hub, args)

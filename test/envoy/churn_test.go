@@ -1,9 +1,11 @@
 package envoy_test
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/bootstrap"
@@ -114,45 +116,35 @@ spec:
 	return entry(host, c.port(), pick(c.Rand, "STATIC", "DNS", "DNS_ROUND_ROBIN"), ip(pick(c.Rand, c.backends[cluster]...)), 9000)
 }
 
-// Whatever is edited, however fast, and with the hub restarted in between: a
-// service that does not change does not lose a request, nothing is rejected,
-// and in the end every proxy has exactly what the hub has (checked by launch).
-func TestChurn(t *testing.T) {
-	t.Parallel()
+// newChurn writes one steady service, web, beside which the edits go on.
+func newChurn(t testing.TB, m *mesh) *churn {
+	t.Helper()
 	seed := *churnSeed
 	if seed == 0 {
 		seed = rand.Uint64()
-	}
-	m := newMesh(t)
-	c := &churn{Rand: rand.New(rand.NewPCG(seed, 0)), mesh: m, there: map[string]bool{}, backends: map[string][]*envoytest.Backend{}}
-	for _, cluster := range []string{"east", "west"} {
-		for i := range 4 {
-			c.backends[cluster] = append(c.backends[cluster], m.backend(t, envoytest.HTTP1, fmt.Sprint(cluster, i)))
-		}
-	}
-	web := service("web", "10.96.0.1", "http", 8000)
-	m.start(t, files{"east/web.yaml": {web, slicesOf(web, at(c.backends["east"][0])...)}})
-	var traffic []*envoytest.Traffic
-	for name, o := range map[string]bootstrap.Options{
-		"sidecar-delta": {Locality: "europe/z1"},
-		"sidecar-sotw":  {SotW: true, Cluster: "east"},
-		"router-delta":  {Type: bootstrap.Router, Expose: true},
-		"router-sotw":   {Type: bootstrap.Router, Expose: true, SotW: true},
-	} {
-		p := m.launch(t, name, o)
-		p.answers(t, host("web"), 8000, "east0")
-		traffic = append(traffic, p.traffic(t, 1, host("web"), 8000))
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("run again with -churn.seed=%d", seed)
 		}
 	})
+	c := &churn{Rand: rand.New(rand.NewPCG(seed, 0)), mesh: m, there: map[string]bool{}, backends: map[string][]*envoytest.Backend{}}
+	for _, cluster := range []string{"east", "west"} {
+		for i := range 4 {
+			c.backends[cluster] = append(c.backends[cluster], m.backend(t, envoytest.HTTP1, fmt.Sprint(cluster, i)))
+		}
+	}
+	return c
+}
+
+// run makes the edits. It returns when the last of them may still be on its way.
+func (c *churn) run(t testing.TB, traffic []*envoytest.Traffic) {
+	t.Helper()
 	for i := range churnRounds {
 		c.edit(t)
 		switch {
 		case i%20 == 19:
-			m.restart(t)
+			c.restart(t)
 		case c.IntN(3) == 0:
 			more(t, pick(c.Rand, traffic...), 5)
 		}
@@ -161,6 +153,55 @@ func TestChurn(t *testing.T) {
 		more(t, tr, 20)
 		flawless(t, tr)
 	}
+}
+
+// Whatever is edited, however fast, and with the hub restarted in between: a
+// service that does not change does not lose a request, nothing is rejected,
+// and in the end every proxy has exactly what the hub has (checked by launch).
+func TestChurn(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	c := newChurn(t, m)
+	web := service("web", "10.96.0.1", "http", 8000)
+	m.start(t, files{"east/web.yaml": {web, slicesOf(web, at(c.backends["east"][0])...)}})
+	var traffic []*envoytest.Traffic
+	for name, o := range map[string]bootstrap.Options{
+		"sidecar-delta": {Locality: "europe/z1"},
+		"sidecar-sotw":  {SotW: true},
+		"router-delta":  {Type: bootstrap.Router, Expose: true},
+		"router-sotw":   {Type: bootstrap.Router, Expose: true, SotW: true},
+	} {
+		p := m.launch(t, name, o)
+		p.answers(t, host("web"), 8000, "east0")
+		traffic = append(traffic, p.traffic(t, 1, host("web"), 8000))
+	}
+	c.run(t, traffic)
+}
+
+// The same for sidecars that traffic is redirected to, which have many more
+// listeners. The hub and the steady backend are outside the namespaces, at the
+// bridge.
+func TestChurnBehindInterception(t *testing.T) {
+	t.Parallel()
+	net := envoytest.NewNetwork(t, "delta", "sotw")
+	m := newMesh(t)
+	c := newChurn(t, m)
+	web := service("web", "10.96.0.1", "http", 8000)
+	b := m.backendAt(t, envoytest.HTTP1, "steady", netip.AddrPortFrom(net.Host, 9000).String())
+	pods := []any{pod("delta", net.Namespace("delta").Addr.String(), "", nil), pod("sotw", net.Namespace("sotw").Addr.String(), "", nil)}
+	m.startAt(t, files{"east/web.yaml": {web, slicesOf(web, at(b)...), pods}}, netip.AddrPortFrom(net.Host, 15010).String())
+	var traffic []*envoytest.Traffic
+	for name, sotw := range map[string]bool{"delta": false, "sotw": true} {
+		ns := net.Namespace(name)
+		m.intercept(t, ns, sotw)
+		get := func(ctx context.Context) error {
+			a, err := envoytest.Get(ctx, ns.HTTPClient(), "http://10.96.0.1:8000/", host("web"))
+			return same(a.Name, "steady", err)
+		}
+		envoytest.Eventually(t, limit, "the first answer", func() error { return get(t.Context()) })
+		traffic = append(traffic, envoytest.StartTraffic(t, 1, get))
+	}
+	c.run(t, traffic)
 }
 
 // restart kills the hub and starts it again.

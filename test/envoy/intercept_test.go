@@ -66,18 +66,19 @@ func newIntercepted(t *testing.T, sotw bool) *intercepted {
 		pod("server", w.server.Addr.String(), "", nil), pod("client", w.client.Addr.String(), "", nil))
 	w.startAt(t, files{"east/all.yaml": objects}, netip.AddrPortFrom(net.Host, 15010).String())
 	for _, ns := range []*envoytest.Namespace{w.client, w.server} {
-		if err := ns.Intercept(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		w.sidecar(t, ns, sotw)
+		w.intercept(t, ns, sotw)
 	}
 	return w
 }
 
-func (w *intercepted) sidecar(t *testing.T, ns *envoytest.Namespace, sotw bool) {
+// intercept sends a namespace's traffic to a sidecar, and starts it.
+func (m *mesh) intercept(t testing.TB, ns *envoytest.Namespace, sotw bool) {
 	t.Helper()
-	o := w.complete(ns.Name, bootstrap.Options{IP: ns.Addr, Interception: bootstrap.Redirect, SotW: sotw})
-	w.run(t, ns.Addr, envoytest.Options{Name: ns.Name, Bootstrap: config(t, o), Namespace: ns, UID: envoytest.ProxyUID})
+	if err := ns.Intercept(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o := m.complete(ns.Name, bootstrap.Options{IP: ns.Addr, Interception: bootstrap.Redirect, SotW: sotw})
+	m.run(t, ns.Addr, envoytest.Options{Name: ns.Name, Bootstrap: config(t, o), Namespace: ns, UID: envoytest.ProxyUID})
 }
 
 // inbound is what a workload sees as its peer when its own sidecar calls it.
