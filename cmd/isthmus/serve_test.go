@@ -1,17 +1,12 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -25,138 +20,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/xds/gen"
 )
-
-// logbook is a log that tests wait on: whatever happens in a hub, it says so.
-type logbook struct {
-	mu    sync.Mutex
-	cond  *sync.Cond
-	text  bytes.Buffer
-	lines int
-}
-
-func newLogbook(t *testing.T) *logbook {
-	l := &logbook{}
-	l.cond = sync.NewCond(&l.mu)
-	stop := context.AfterFunc(t.Context(), l.cond.Broadcast)
-	t.Cleanup(func() { stop() })
-	return l
-}
-
-func (l *logbook) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lines++
-	l.cond.Broadcast()
-	return l.text.Write(b)
-}
-
-func (l *logbook) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-// until checks now and whenever something was logged.
-func (l *logbook) until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for seen := -1; !ok(); {
-		l.mu.Lock()
-		for l.lines == seen && t.Context().Err() == nil {
-			l.cond.Wait()
-		}
-		seen = l.lines
-		l.mu.Unlock()
-		if t.Context().Err() != nil {
-			t.Fatalf("never came: %s\n%s", what, l)
-		}
-	}
-}
-
-// running is a hub in this process.
-type running struct {
-	addresses
-	url  string
-	dir  string
-	log  *logbook
-	stop func() error
-}
-
-func startHub(t *testing.T, files map[string]string, flags ...string) *running {
-	t.Helper()
-	r := &running{dir: t.TempDir(), log: newLogbook(t)}
-	for path, text := range files {
-		r.write(t, path, text)
-	}
-	o := &serveOptions{}
-	opened := make(chan addresses, 1)
-	o.opened = func(a addresses) { opened <- a }
-	c := serveCommand(o)
-	c.SetErr(r.log)
-	c.SetArgs(append([]string{"--dir", r.dir, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--monitoring-addr", "127.0.0.1:0"}, flags...))
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- c.ExecuteContext(ctx) }()
-	r.stop = sync.OnceValue(func() error {
-		cancel()
-		return <-done
-	})
-	t.Cleanup(func() {
-		if err := r.stop(); err != nil {
-			t.Errorf("the hub ended with %v", err)
-		}
-	})
-	select {
-	case r.addresses = <-opened:
-	case err := <-done:
-		t.Fatalf("the hub did not start: %v", err)
-	}
-	r.url = "http://" + r.http
-	return r
-}
-
-func (r *running) write(t *testing.T, path, text string) {
-	t.Helper()
-	path = filepath.Join(r.dir, path)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
-	if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(next, path); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// ask runs a command against the hub and reads its JSON.
-func ask[T any](t *testing.T, r *running, args string) T {
-	t.Helper()
-	var v T
-	got := command(t, append(strings.Fields(args), "--hub", r.url, "-o", "json")...)
-	if got.code != exitOK {
-		return v
-	}
-	if err := json.Unmarshal([]byte(got.stdout), &v); err != nil {
-		t.Fatalf("%s: %v\n%s", args, err, got.stdout)
-	}
-	return v
-}
-
-func get(t *testing.T, url string) (int, string) {
-	t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	res, err := client.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res.StatusCode, string(b)
-}
 
 func serviceYAML(cluster string, ips ...string) string {
 	var b strings.Builder
