@@ -16,10 +16,13 @@ type follower interface {
 func run(ctx context.Context, f follower) error {
 	w := newWatcher()
 	defer w.close()
+	l := &looker{follower: f, watcher: w}
 	touched := map[string]bool{}
 	for {
-		wait := look(f, w, touched)
-		clear(touched)
+		wait := l.look(touched)
+		if l.failing.IsZero() {
+			clear(touched)
+		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -35,18 +38,33 @@ func run(ctx context.Context, f follower) error {
 	}
 }
 
+// looker takes the turns of one run.
+type looker struct {
+	follower
+	*watcher
+	failing time.Time // since when the folder can't be read
+}
+
 // look takes one turn. Folders are watched before the listing that counts, so that nothing between
-// the two is missed.
-func look(f follower, w *watcher, touched map[string]bool) time.Duration {
-	l, err := f.list()
-	if err == nil && w.cover(l.dirs) {
-		l, err = f.list()
+// the two is missed. A folder that can't be read is reported after the grace: it may be on its way
+// out, and about to be detached.
+func (k *looker) look(touched map[string]bool) time.Duration {
+	l, err := k.list()
+	if err == nil && k.cover(l.dirs) {
+		l, err = k.list()
 	}
 	now := time.Now()
-	if err != nil {
-		f.unreadable(now, err)
-		return retry
+	if err == nil {
+		k.failing = time.Time{}
+		next := k.turn(now, l, touched)
+		return k.pace(now, next, len(l.lost) > 0)
 	}
-	next := f.turn(now, l, touched)
-	return w.pace(now, next, len(l.lost) > 0)
+	if k.failing.IsZero() {
+		k.failing = now
+	}
+	if left := grace - now.Sub(k.failing); left > 0 {
+		return left
+	}
+	k.unreadable(now, err)
+	return retry
 }
