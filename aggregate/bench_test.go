@@ -151,3 +151,42 @@ func BenchmarkCommit1(b *testing.B) {
 	}
 	used.report(b)
 }
+
+// BenchmarkScrub is one pass of the idle check.
+func BenchmarkScrub(b *testing.B) {
+	c := benchController()
+	c.open = true
+	used := cpuTime(0)
+	for b.Loop() {
+		before := processorTime()
+		c.scrub(time.Now().Add(time.Hour))
+		used += cpuTime(processorTime() - before)
+	}
+	used.report(b)
+}
+
+// BenchmarkStart takes the whole mesh from full truths to the first snapshot.
+func BenchmarkStart(b *testing.B) {
+	states := make([]*model.ShardBuilder, benchClusters)
+	for i := range states {
+		states[i] = model.NewShardBuilder()
+	}
+	for i := range benchServices {
+		s, e := benchService(i%benchClusters, i), benchSlice(i%benchClusters, i, 0)
+		states[i%benchClusters].Add(s.Source.Object.String(), s).Add(e.Source.Object.String(), e)
+	}
+	full := make([]*model.ShardState, benchClusters)
+	for i := range states {
+		full[i] = states[i].Build()
+	}
+	used := cpuTime(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		c := New(Options{Hub: pushcontext.NewHub(nil)})
+		for i, s := range full {
+			c.state.replace(c.state.shard(benchKey(i)), s, c.valid(benchKey(i)))
+		}
+		used.commit(c)
+	}
+	used.report(b)
+}

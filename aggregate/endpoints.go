@@ -30,7 +30,11 @@ type gathered struct {
 // gather collects the endpoints of all shards and of selected workloads, and leaves out those that
 // can't be served, with reasons.
 func gather(in *mergeInput, defs []ranked, shape *pushcontext.ShapeView) *gathered {
-	g := &gathered{}
+	n := 0
+	for _, r := range in.endpoints {
+		n += len(r.obj.Endpoints)
+	}
+	g := &gathered{kept: make([]candidate, 0, n)}
 	names := newPortNames(defs, shape.Ports)
 	for _, r := range in.endpoints {
 		g.leftOut = append(g.leftOut, r.obj.LeftOut...)

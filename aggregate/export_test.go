@@ -3,3 +3,10 @@ package aggregate
 // Indexed is the number of hosts and namespaces in the writer's indexes. To be called while the writer
 // is idle in a synctest bubble.
 func (c *Controller) Indexed() int { return len(c.state.hosts) + len(c.state.sel.spaces) }
+
+// Mailboxes is the number of mailboxes in use.
+func (c *Controller) Mailboxes() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.boxes)
+}

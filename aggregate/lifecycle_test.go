@@ -204,6 +204,9 @@ func TestBadRotations(t *testing.T) {
 		if h.quiet(); healthy.Running()+silent.Running()+failing.Running() != 0 || h.service("a") != nil || len(h.Current().Shards) != 0 {
 			t.Error("detaching left an instance or its data")
 		}
+		if n := h.Mailboxes(); n != 0 {
+			t.Errorf("%d mailboxes are still open to late writers", n)
+		}
 	})
 }
 
@@ -374,6 +377,24 @@ func TestEqualContentKeepsPointers(t *testing.T) {
 		}
 		if last := h.deltas[len(h.deltas)-1]; !cmp.Equal(last.Endpoints, []string{host("a")}) || len(last.Shape) != 0 {
 			t.Errorf("delta %+v, want endpoints of a alone", last)
+		}
+	})
+}
+
+// An endpoint that moves to another slice tells its new source (incident 96).
+func TestMovedEndpointTellsItsSource(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1 := kube("c1")
+		from, to := slice(c1, "a", "x", "10.0.0.1"), slice(c1, "a", "y", "10.0.0.1")
+		r := registry(c1, service(c1, "a"), from)
+		h.Attach(r)
+		h.start()
+		h.quiet()
+		r.Put(keyOf(to), to)
+		r.Delete(rowOf(from))
+		h.quiet()
+		if e := h.service("a").Port("http")[0].Endpoints[0]; e.Source.Object.Name != "y" {
+			t.Errorf("source %v, want slice y", e.Source)
 		}
 	})
 }
