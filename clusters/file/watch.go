@@ -33,9 +33,9 @@ func (w *watcher) close() {
 		return
 	}
 	w.w.Close()
-	for range w.w.Events { //nolint:revive // drained until the goroutine has gone
+	for range w.w.Events { // drained until the goroutine has gone
 	}
-	for range w.w.Errors { //nolint:revive // likewise
+	for range w.w.Errors { // likewise
 	}
 }
 

@@ -38,7 +38,7 @@ func (r *recorder) Namespace(n string) *NamespaceFacts {
 
 func (r *recorder) PodsByIP(namespace string, ip netip.Addr) []*PodFacts {
 	r.seen[fact{name: name{namespace: namespace}, ip: ip}] = struct{}{}
-	pods := r.podsByIP[address4{namespace, ip}]
+	pods := r.podsByIP[podAt{namespace, ip}]
 	out := make([]*PodFacts, 0, len(pods))
 	for _, n := range slices.Sorted(maps.Keys(pods)) {
 		out = append(out, pods[n])

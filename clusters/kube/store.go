@@ -23,7 +23,7 @@ type Store struct {
 
 	services   map[name]*ServiceFacts
 	pods       map[name]*PodFacts
-	podsByIP   map[address4]map[string]*PodFacts
+	podsByIP   map[podAt]map[string]*PodFacts
 	nodes      map[string]*NodeFacts
 	namespaces map[string]*NamespaceFacts
 }
@@ -37,7 +37,7 @@ type stored struct {
 
 type name struct{ namespace, name string }
 
-type address4 struct {
+type podAt struct {
 	namespace string
 	ip        netip.Addr
 }
@@ -54,7 +54,7 @@ func NewStore(c Converter) *Store {
 	s := &Store{
 		conv: c.withDefaults(), objects: map[model.ObjectKey]*stored{}, rows: map[model.RowKey]model.Object{},
 		dependents: map[fact]*refSet{}, services: map[name]*ServiceFacts{}, pods: map[name]*PodFacts{},
-		podsByIP: map[address4]map[string]*PodFacts{}, nodes: map[string]*NodeFacts{}, namespaces: map[string]*NamespaceFacts{},
+		podsByIP: map[podAt]map[string]*PodFacts{}, nodes: map[string]*NodeFacts{}, namespaces: map[string]*NamespaceFacts{},
 	}
 	s.look = recorder{Store: s, seen: map[fact]struct{}{}}
 	return s
@@ -245,7 +245,7 @@ func (s *Store) indexPod(key name, f fact, next *PodFacts, dirty map[model.Objec
 	}
 	if old != nil && !old.Gone {
 		for _, ip := range old.IPs {
-			at := address4{key.namespace, ip}
+			at := podAt{key.namespace, ip}
 			delete(s.podsByIP[at], key.name)
 			if len(s.podsByIP[at]) == 0 {
 				delete(s.podsByIP, at)
@@ -255,7 +255,7 @@ func (s *Store) indexPod(key name, f fact, next *PodFacts, dirty map[model.Objec
 	}
 	if next != nil && !next.Gone {
 		for _, ip := range next.IPs {
-			at := address4{key.namespace, ip}
+			at := podAt{key.namespace, ip}
 			if s.podsByIP[at] == nil {
 				s.podsByIP[at] = map[string]*PodFacts{}
 			}
