@@ -107,10 +107,16 @@ func (s *step) stamp(old, next *ServiceView) bool {
 		return true
 	}
 	next.stamp(s.version)
+	if old != nil {
+		next.memo.follow(&old.memo)
+	}
 	if old != nil && old.Shape == next.Shape {
 		return false
 	}
 	next.Shape.stamp(s.version)
+	if old != nil {
+		next.Shape.memo.follow(&old.Shape.memo)
+	}
 	return true
 }
 
@@ -119,11 +125,14 @@ func (s *step) setHost(c Change, shapeChanged bool) {
 	if shapeChanged {
 		h.ShapeRev = s.version
 	}
+	h.MeaningRev = s.version
 	if old, ok := s.hosts.get(c.Key.Host); ok {
 		h.ShapeRev = max(h.ShapeRev, old.ShapeRev)
 		for _, v := range old.Services {
 			if v.Shape.Key != c.Key {
 				h.Services = append(h.Services, v)
+			} else if c.View != nil && sameRank(v.Shape, c.View.Shape) {
+				h.MeaningRev = old.MeaningRev
 			}
 		}
 	}
@@ -174,6 +183,7 @@ func (s *step) setPort(n uint16, pc *portChange) {
 	v.stamp(s.version)
 	if old, ok := s.ports.get(n); ok {
 		v.Services = old.Services
+		v.memo.follow(&old.memo)
 	}
 	v.Services = pc.apply(v.Services)
 	if len(v.Services) == 0 {

@@ -22,7 +22,9 @@ func TestI1CommitsEqualOneCommitFromScratch(t *testing.T) {
 			w := &world{r: rand.New(rand.NewPCG(seed, 2)), services: map[model.ServiceKey]spec{}}
 			b := NewBuilder()
 			pc, _ := b.Commit(w.all())
+			m := newMeanings()
 			for range 40 {
+				m.see(t, pc)
 				prev, before := pc, maps.Clone(w.services)
 				touched := map[model.ServiceKey]bool{}
 				for range 1 + w.r.IntN(4) {
@@ -144,6 +146,52 @@ func checkTargets(t *testing.T, b *Builder, pc *PushContext) {
 	}
 }
 
+// meanings remembers what keys meant to readers in every version.
+type meanings struct {
+	readers []*Reader
+	was     map[meaning]model.ServiceKey
+}
+
+type meaning struct {
+	version uint64
+	reader  int
+	key     ViewKey
+}
+
+func newMeanings() *meanings {
+	m := &meanings{was: map[meaning]model.ServiceKey{}}
+	for _, c := range []model.ClusterID{"c1", "c2"} {
+		for _, ns := range []string{"ns1", "ns2", "ns3"} {
+			m.readers = append(m.readers, &Reader{Cluster: c, Namespace: ns})
+		}
+	}
+	return m
+}
+
+// see checks that a key has meant the same service ever since SameSince, to each reader.
+func (m *meanings) see(t *testing.T, pc *PushContext) {
+	t.Helper()
+	for i, r := range m.readers {
+		for k := range pc.Keys(ViewShape) {
+			v, _ := pc.View(k, r)
+			now := model.ServiceKey{}
+			if v != nil {
+				now = v.(*ShapeView).Key
+			}
+			m.was[meaning{pc.Version, i, k}] = now
+			first := max(pc.SameSince(k, r), 1)
+			for _, since := range []uint64{first, (first + pc.Version) / 2, pc.Version - 1} {
+				if since < first {
+					continue
+				}
+				if old, ok := m.was[meaning{since, i, k}]; !ok || old != now {
+					t.Errorf("version %d: %v means %v to %v since %d, but in %d it meant %v", pc.Version, k.Host, now, r, pc.SameSince(k, r), since, old)
+				}
+			}
+		}
+	}
+}
+
 func key(cluster, ns, host string) model.ServiceKey {
 	return model.ServiceKey{Cluster: clusterID(cluster), Namespace: ns, Host: host}
 }
@@ -200,6 +248,35 @@ func TestEndpointChangeSharesEverythingElse(t *testing.T) {
 	}
 	if len(v1.Service(a.key).Endpoints[0].Localities[0].Endpoints) != 1 {
 		t.Error("the old version changed")
+	}
+}
+
+// A view that replaces another remembers what was built from it; one that comes anew does not.
+func TestViewsFollowTheirPredecessors(t *testing.T) {
+	t.Parallel()
+	b, v1, specs := start()
+	k := MemoKey{Class: 1}
+	a, bs := specs["a"], specs["b"]
+	build := func(pc *PushContext, value string) {
+		for _, v := range []View{pc.Service(a.key), pc.Service(a.key).Shape, pc.Port(80)} {
+			v.Derived().Do(k, func() any { return value })
+		}
+	}
+	build(v1, "one")
+	old := v1.Service(a.key)
+	v2, _ := put(b, a.view(old.Shape))
+	if s := v2.Service(a.key); s.Derived().Before(k) != "one" || v2.SameSince(ViewKey{Kind: ViewService, Host: "a"}, &Reader{}) != 1 {
+		t.Error("endpoints changed: the service's value before is lost")
+	}
+	a.ports = []uint16{80, 81}
+	v3, _ := put(b, a.fresh(v1.Mesh))
+	if s := v3.Service(a.key); s.Shape.Derived().Before(k) != "one" || v3.Port(80).Derived().Before(k) != "one" || v3.Port(81).Derived().Before(k) != nil {
+		t.Error("shape changed: the values before are lost")
+	}
+	b.Commit(Commit{Services: []Change{{Key: a.key}}})
+	v5, _ := put(b, a.fresh(v1.Mesh), bs.fresh(v1.Mesh))
+	if s := v5.Service(a.key); s.Derived().Before(k) != nil || s.Shape.Derived().Before(k) != nil || v5.SameSince(ViewKey{Kind: ViewShape, Host: "a"}, &Reader{}) != 5 {
+		t.Error("a service that came anew has a predecessor")
 	}
 }
 

@@ -17,10 +17,13 @@ type MemoKey struct {
 type Memo struct {
 	mu      sync.Mutex
 	entries atomic.Pointer[map[MemoKey]*memoEntry] // copy on write: few keys, many reads
+	before  atomic.Pointer[map[MemoKey]*memoEntry] // of the view that this one replaced
+	built   atomic.Int64
 }
 
 type memoEntry struct {
 	once sync.Once
+	done atomic.Bool
 	val  any
 }
 
@@ -31,8 +34,34 @@ func (m *Memo) Do(k MemoKey, build func() any) any {
 	if e == nil {
 		e = m.insert(k)
 	}
-	e.once.Do(func() { e.val = build() })
+	e.once.Do(func() {
+		e.val = build()
+		e.done.Store(true)
+		m.finished()
+	})
 	return e.val
+}
+
+// Before returns what was built for k of the view that this one replaced, or nil: nothing was, or it
+// is not kept any more. It is for telling what of a changed view is as it was.
+func (m *Memo) Before(k MemoKey) any {
+	if p := m.before.Load(); p != nil {
+		if e := (*p)[k]; e != nil && e.done.Load() {
+			return e.val
+		}
+	}
+	return nil
+}
+
+// follow makes the values of old those before; it is called before publication.
+func (m *Memo) follow(old *Memo) { m.before.Store(old.entries.Load()) }
+
+// finished lets the values before go once as many were made anew.
+func (m *Memo) finished() {
+	n := m.built.Add(1)
+	if p := m.before.Load(); p != nil && n >= int64(len(*p)) {
+		m.before.Store(nil)
+	}
 }
 
 func (m *Memo) lookup(k MemoKey) *memoEntry {

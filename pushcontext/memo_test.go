@@ -62,3 +62,56 @@ func TestMemoKeepsNil(t *testing.T) {
 		t.Errorf("got %v", v)
 	}
 }
+
+func TestMemoBefore(t *testing.T) {
+	t.Parallel()
+	var old, next Memo
+	keys := []MemoKey{{Class: 1}, {Class: 2}}
+	for i, k := range keys {
+		old.Do(k, func() any { return i })
+	}
+	next.follow(&old)
+	old.Do(MemoKey{Class: 3}, func() any { return "late" })
+	for i, k := range keys {
+		if v := next.Before(k); v != i {
+			t.Errorf("before %v: %v", k, v)
+		}
+	}
+	if v := next.Before(MemoKey{Class: 3}); v != nil {
+		t.Errorf("what was built after the replacement is no predecessor: %v", v)
+	}
+	if v := new(Memo).Before(keys[0]); v != nil {
+		t.Errorf("a first view has a predecessor: %v", v)
+	}
+	for i, k := range keys {
+		next.Do(k, func() any {
+			if v := next.Before(k); v != i {
+				t.Errorf("while building %v: %v", k, v)
+			}
+			return "new"
+		})
+	}
+	if next.before.Load() != nil {
+		t.Error("values before are kept although all were made anew")
+	}
+}
+
+func TestMemoBeforeSkipsWhatIsBeingBuilt(t *testing.T) {
+	t.Parallel()
+	var old, next Memo
+	begun, finish := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		old.Do(MemoKey{}, func() any { close(begun); <-finish; return 1 })
+	})
+	<-begun
+	next.follow(&old)
+	if v := next.Before(MemoKey{}); v != nil {
+		t.Errorf("got %v", v)
+	}
+	close(finish)
+	wg.Wait()
+	if v := next.Before(MemoKey{}); v != 1 {
+		t.Errorf("got %v", v)
+	}
+}

@@ -105,6 +105,21 @@ func (p *PushContext) View(key ViewKey, r *Reader) (v View, rev uint64) {
 	return nil, 0
 }
 
+// SameSince gives a version since which the key means the same thing to the reader, changed or not: any
+// views that it resolved to since then replaced one another (see [Memo.Before]).
+func (p *PushContext) SameSince(key ViewKey, r *Reader) uint64 {
+	switch key.Kind {
+	case ViewService, ViewShape:
+		if h := p.Host(key.Host); h != nil {
+			return h.MeaningRev
+		}
+	case ViewTargets:
+		_, rev := p.targets(r)
+		return rev
+	}
+	return 0
+}
+
 // targets resolves what the reader's workload serves. An address that serves nothing leaves no trace
 // of when it last did, so a reader that has one may just have changed.
 func (p *PushContext) targets(r *Reader) (View, uint64) {

@@ -140,6 +140,8 @@ type HostView struct {
 	Services []*ServiceView // by precedence: see precedes
 	Rev      uint64         // version at which anything last changed
 	ShapeRev uint64         // version at which more than endpoints last changed
+	// MeaningRev is a version since which every reader resolves the host to the same service.
+	MeaningRev uint64
 }
 
 // PortView is the set of services that have a port of one number, oldest first. Listeners and route

@@ -26,6 +26,7 @@ type spec struct {
 	key       model.ServiceKey
 	created   int
 	native    bool
+	export    string // "" is public
 	ports     []uint16
 	endpoints []specEndpoint
 }
@@ -39,7 +40,7 @@ type specEndpoint struct {
 
 func (s spec) shape(m *MeshView) *ShapeView {
 	v := &ShapeView{
-		Key: s.key, Name: strings.Split(s.key.Host, ".")[0], Native: s.native, Export: Export{Public: true}, Mesh: m,
+		Key: s.key, Name: strings.Split(s.key.Host, ".")[0], Native: s.native, Export: NewExport(strings.Fields(s.export), nil, s.key.Namespace), Mesh: m,
 		Created: time.Unix(int64(s.created), 0).UTC(),
 	}
 	for _, p := range s.ports {
@@ -73,7 +74,7 @@ func (s spec) view(shape *ShapeView) *ServiceView {
 func (s spec) fresh(m *MeshView) *ServiceView { return s.view(s.shape(m)) }
 
 func (s spec) sameShape(o spec) bool {
-	return s.key == o.key && s.created == o.created && s.native == o.native && slices.Equal(s.ports, o.ports)
+	return s.key == o.key && s.created == o.created && s.native == o.native && s.export == o.export && slices.Equal(s.ports, o.ports)
 }
 
 // world is a random mesh: small name spaces, so that hosts, ports and addresses meet.
@@ -91,7 +92,7 @@ func (w *world) key() model.ServiceKey {
 }
 
 func (w *world) spec(k model.ServiceKey) spec {
-	s := spec{key: k, created: w.r.IntN(3), native: w.r.IntN(2) == 0}
+	s := spec{key: k, created: w.r.IntN(3), native: w.r.IntN(2) == 0, export: []string{"", "", ". ns3", "~"}[w.r.IntN(4)]}
 	for _, p := range []uint16{80, 443, 9000} {
 		if w.r.IntN(2) == 0 {
 			s.ports = append(s.ports, p)
@@ -187,7 +188,7 @@ func dumpOf(pc *PushContext) dump {
 }
 
 func dumpShape(s *ShapeView) string {
-	return fmt.Sprintln(s.Key, s.Name, s.Ports, s.Native, s.Created.Unix())
+	return fmt.Sprintln(s.Key, s.Name, s.Ports, s.Native, s.Export, s.Created.Unix())
 }
 
 func dumpEndpoints(s *ServiceView) string {
