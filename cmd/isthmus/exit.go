@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -26,6 +27,16 @@ func (e *exitError) Unwrap() error { return e.err }
 
 func usageError(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// words demands exactly the named arguments.
+func words(names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) != len(names) {
+			return usageError("want %s, not %d words: see '%s --help'", strings.Join(names, " and "), len(args), c.CommandPath())
+		}
+		return nil
+	}
 }
 
 // withCodes makes every error of a command's own work a failure unless it has a code already. Errors
@@ -52,6 +63,7 @@ func withCodes(c *cobra.Command) {
 // group makes a command that only holds others print its help when called alone, and refuse words
 // that it does not know.
 func group(c *cobra.Command) {
+	c.DisableFlagsInUseLine = true
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return usageError("unknown command %q for %q: see '%s --help'", args[0], c.CommandPath(), c.CommandPath())

@@ -108,7 +108,7 @@ func newProxyConfig(now func() time.Time) *cobra.Command {
 routes or all; PROXY is POD.NAMESPACE or a full node id. -o json prints it as Envoy's own admin interface
 (/config_dump) would, so that the two can be compared.`,
 		Example: "  isthmus proxy config endpoints web-1.shop\n  isthmus proxy config all web-1.shop -o json",
-		Args:    cobra.ExactArgs(2),
+		Args:    words("TYPE", "PROXY"),
 	}
 	c.ValidArgs = append(slices.Sorted(maps.Keys(configTypes())), "all")
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -100,7 +100,7 @@ answers for one connected proxy: priorities and weights as that proxy is sent th
 HOST may be short: "reviews" or "reviews.shop" stands for "reviews.shop.svc.cluster.local" while that is
 the only one. PROXY is POD.NAMESPACE or a full node id.`,
 		Example: "  isthmus service explain reviews.shop\n  isthmus service explain reviews.shop --proxy web-1.shop -o wide",
-		Args:    cobra.ExactArgs(1),
+		Args:    words("HOST"),
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		q := url.Values{"host": args}

@@ -90,6 +90,7 @@ func New(o Options) http.Handler {
 	private.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	private.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	private.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	private.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
 	private.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /ready", h.ready)
