@@ -16,7 +16,7 @@ import (
 // that differs and nothing that was not touched.
 func TestI1CommitsEqualOneCommitFromScratch(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(24) {
+	for seed := range uint64(16) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w := &world{r: rand.New(rand.NewPCG(seed, 2)), services: map[model.ServiceKey]spec{}}
