@@ -26,6 +26,7 @@ func (c *Controller) commit(now time.Time) {
 	begin := time.Now()
 	in := pushcontext.Commit{Time: now, Reasons: slices.Sorted(maps.Keys(c.reasons))}
 	in.Mesh = c.refreshMesh()
+	c.refreshClusters()
 	dirty := slices.Collect(maps.Keys(c.state.dirty))
 	views := c.mergeAll(dirty)
 	merged := time.Now()
@@ -88,6 +89,20 @@ func (c *Controller) refreshMesh() *pushcontext.MeshView {
 	return next.view
 }
 
+// refreshClusters lists the attached members, and marks dirty what depends on the list.
+func (c *Controller) refreshClusters() {
+	next := c.state.clusters()
+	if slices.Equal(next, c.clusters) {
+		return
+	}
+	c.clusters = next
+	for k, h := range c.state.hosts {
+		if boundNowhere(k, h.services, c.mesh) {
+			c.state.mark(k)
+		}
+	}
+}
+
 // mergeAll merges the dirty hosts; result i belongs to host i.
 func (c *Controller) mergeAll(dirty []hostKey) [][]*pushcontext.ServiceView {
 	out := make([][]*pushcontext.ServiceView, len(dirty))
@@ -119,7 +134,7 @@ func (c *Controller) mergeHost(k hostKey) []*pushcontext.ServiceView {
 		return nil
 	}
 	var out []*pushcontext.ServiceView
-	for _, in := range partition(k, h.services, h.endpoints, c.mesh) {
+	for _, in := range partition(k, h.services, h.endpoints, c.mesh, c.clusters) {
 		in.demoted, in.join, in.old = c.demoted, c.state.sel.join, h.view(in.key)
 		v, err := mergeContained(in)
 		if err != nil {

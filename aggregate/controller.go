@@ -84,6 +84,7 @@ type Controller struct {
 	running   sync.WaitGroup
 	debounce  debouncer
 	mesh      *mesh
+	clusters  []model.ClusterID // of the attached registries, sorted
 	configs   []*model.Config
 	infos     []pushcontext.ShardInfo // as last published
 	demoted   map[model.ShardKey]bool

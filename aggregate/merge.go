@@ -212,8 +212,10 @@ func inlined(s *pushcontext.ShapeView) bool {
 }
 
 // partition tells the services that the rows of one host stand for: one for the whole mesh, and one
-// for each member that keeps the host to itself.
-func partition(k hostKey, services []row[*model.Service], endpoints []row[*model.Endpoints], m *mesh) []*mergeInput {
+// for each member that keeps the host to itself. Where settings do that to a host everywhere, a
+// definition that is not bound to a member (a ServiceEntry) counts in each of the attached clusters,
+// so that their proxies find the workloads beside them.
+func partition(k hostKey, services []row[*model.Service], endpoints []row[*model.Endpoints], m *mesh, clusters []model.ClusterID) []*mergeInput {
 	everywhere := m.clusterLocal(k.host)
 	local := map[model.ClusterID]bool{}
 	for _, s := range services {
@@ -227,20 +229,32 @@ func partition(k hostKey, services []row[*model.Service], endpoints []row[*model
 	if len(local) == 0 {
 		return []*mergeInput{{key: model.ServiceKey{Namespace: k.namespace, Host: k.host}, services: services, endpoints: endpoints, mesh: m}}
 	}
-	byCluster := map[model.ClusterID]*mergeInput{}
-	for _, s := range services {
-		in := part(byCluster, k, s.id.shard.Cluster, local, m)
-		in.services = append(in.services, s)
-	}
-	for _, e := range endpoints {
-		c := e.id.shard.Cluster
-		if everywhere {
+	if everywhere {
+		for _, c := range clusters {
 			local[c] = true
 		}
-		in := part(byCluster, k, c, local, m)
+	}
+	parts := map[model.ClusterID]*mergeInput{}
+	for _, s := range services {
+		at := []model.ClusterID{s.id.shard.Cluster}
+		if everywhere && s.obj.Selector.Reach == model.AnyCluster {
+			at = clusters
+		}
+		for _, c := range at {
+			in := part(parts, k, c, local, m)
+			in.services = append(in.services, s)
+		}
+	}
+	for _, e := range endpoints {
+		in := part(parts, k, e.id.shard.Cluster, local, m)
 		in.endpoints = append(in.endpoints, e)
 	}
-	return sortedParts(byCluster)
+	return sortedParts(parts)
+}
+
+// boundNowhere reports whether the attached clusters decide which services a host stands for.
+func boundNowhere(k hostKey, services []row[*model.Service], m *mesh) bool {
+	return slices.ContainsFunc(services, func(s row[*model.Service]) bool { return s.obj.Selector.Reach == model.AnyCluster }) && m.clusterLocal(k.host)
 }
 
 func part(parts map[model.ClusterID]*mergeInput, k hostKey, c model.ClusterID, local map[model.ClusterID]bool, m *mesh) *mergeInput {

@@ -277,6 +277,25 @@ func TestMergeClusterLocalIncident59(t *testing.T) {
 	}
 }
 
+// Contract 2.1 #6: where settings keep a ServiceEntry's host to each member, proxies of a member still
+// find the workloads that run beside them.
+func TestMergeClusterLocalEntry(t *testing.T) {
+	t.Parallel()
+	c1, c2 := kube("c1"), kube("c2")
+	settings := &meshconfig.MeshConfig{ServiceSettings: []*meshconfig.MeshConfig_ServiceSettings{{
+		Hosts: []string{host("a")}, Settings: &meshconfig.MeshConfig_ServiceSettings_Settings{ClusterLocal: true},
+	}}}
+	views := rebuiltAll(entry(c1, "a", selecting(appX)), workload(c1, model.KindPod, "p", "10.0.0.1", appX), workload(c2, model.KindPod, "p", "10.0.0.1", appX),
+		meshRow(settings, model.ConfigMesh))
+	got := map[string][]string{}
+	for _, v := range views {
+		got[string(v.Shape.Key.Cluster)] = addrs(v, "http")
+	}
+	if d := cmp.Diff(map[string][]string{"c1": {"c1/10.0.0.1:80"}, "c2": {"c2/10.0.0.1:80"}}, got); d != "" {
+		t.Error(d)
+	}
+}
+
 func sorted(s []string) []string { return slices.Sorted(slices.Values(s)) }
 
 func meshRow(spec any, kind string) *model.Config {

@@ -41,6 +41,7 @@ func Rebuild(shards map[model.ShardKey]*model.ShardState, o Options) []*pushcont
 // rebuild collects rows by scanning.
 type rebuild struct {
 	only      func(hostKey) bool // nil: every host
+	clusters  []model.ClusterID
 	services  map[hostKey][]row[*model.Service]
 	endpoints map[hostKey][]row[*model.Endpoints]
 	workloads []row[*model.Workload]
@@ -55,6 +56,7 @@ func (r *rebuild) wants(k hostKey) bool {
 }
 
 func (r *rebuild) add(shard model.ShardKey, rows iter.Seq2[model.RowKey, model.Object]) {
+	r.clusters = append(r.clusters, shard.Cluster)
 	for rk, o := range rows {
 		id := rowID{shard, rk.Key}
 		switch o := o.(type) {
@@ -75,10 +77,12 @@ func (r *rebuild) add(shard model.ShardKey, rows iter.Seq2[model.RowKey, model.O
 // merge gives the views of every wanted host.
 func (r *rebuild) merge(m *mesh, demoted map[model.ShardKey]bool) map[hostKey][]*pushcontext.ServiceView {
 	out := map[hostKey][]*pushcontext.ServiceView{}
+	slices.Sort(r.clusters)
+	r.clusters = slices.Compact(r.clusters)
 	for _, k := range slices.SortedFunc(maps.Keys(r.services), compareHosts) {
 		sortRows(r.services[k])
 		sortRows(r.endpoints[k])
-		for _, in := range partition(k, r.services[k], r.endpoints[k], m) {
+		for _, in := range partition(k, r.services[k], r.endpoints[k], m, r.clusters) {
 			in.demoted, in.join = demoted, r.join
 			if v, err := mergeContained(in); err == nil {
 				out[k] = append(out[k], v)

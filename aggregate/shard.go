@@ -212,3 +212,13 @@ func findRow[T any](rows []row[T], id rowID) (int, bool) {
 func (s *state) sortedShards() []*shard {
 	return slices.SortedFunc(maps.Values(s.shards), func(a, b *shard) int { return a.key.Compare(b.key) })
 }
+
+// clusters gives the members that have a shard, sorted.
+func (s *state) clusters() []model.ClusterID {
+	var out []model.ClusterID
+	for k := range s.shards {
+		out = append(out, k.Cluster)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

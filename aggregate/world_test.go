@@ -1,0 +1,263 @@
+package aggregate_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
+	"github.com/isthmus-mesh/isthmus/aggregate"
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters/memory"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// world drives a controller with random operations and remembers what must come of them.
+type world struct {
+	*hub
+	rnd   *rand.Rand
+	regs  map[model.ShardKey]*memory.Registry // the instance whose rows count
+	ended []*memory.Registry                  // detached and replaced instances, which go on writing
+	gen   int
+}
+
+var worldKeys = []model.ShardKey{
+	kube("c1"), kube("c2"), kube("c3"), {Provider: "consul", Cluster: "c1"}, {Provider: model.ProviderMesh, Cluster: "c1"},
+}
+
+func (w *world) pick(n int) int { return w.rnd.IntN(n) }
+
+func (w *world) name() string { return fmt.Sprintf("s%d", w.pick(5)) }
+
+// object makes a random row. All members use the same names and address ranges.
+func (w *world) object(k model.ShardKey) model.Object {
+	w.gen++
+	switch w.pick(12) {
+	case 0, 1:
+		return w.service(k)
+	case 2, 3, 4, 5, 6:
+		return w.slice(k)
+	case 7, 8, 9:
+		return w.workload(k)
+	case 10:
+		return &model.Config{Kind: "VirtualService", Namespace: "ns", Name: w.name(), NotServed: w.pick(2) == 0, Source: w.source(k, "VirtualService", w.name())}
+	}
+	return w.meshConfig(k)
+}
+
+func (w *world) source(k model.ShardKey, kind, name string) model.Source {
+	return model.Source{Shard: k, Object: model.ObjectKey{Kind: kind, Namespace: "ns", Name: name}, Revision: fmt.Sprint(w.gen), Time: time.Unix(int64(w.gen), 0)}
+}
+
+func (w *world) labels() model.Labels {
+	return model.Labels{"app": fmt.Sprintf("a%d", w.pick(3)), "v": fmt.Sprintf("v%d", w.pick(2))}
+}
+
+func (w *world) service(k model.ShardKey) *model.Service {
+	name := w.name()
+	s := service(k, name)
+	if w.pick(3) == 0 {
+		s = entry(k, name)
+		s.Resolution = []model.Resolution{model.ClientSideLB, model.DNSLB, model.Passthrough, model.DNSRoundRobin}[w.pick(4)]
+	}
+	s.Source = w.source(k, s.Source.Object.Kind, name)
+	s.Ports = [][]model.Port{
+		{port("http", 80)}, {port("web", 80)}, {port("http", 8080)}, {port("http", 80), {Name: "tcp", Number: 90, Protocol: model.ProtocolTCP}},
+	}[w.pick(4)]
+	if w.pick(2) == 0 {
+		s.Selector.Labels = w.labels()
+	}
+	s.ClusterLocal = w.pick(6) == 0
+	s.Created = time.Unix(int64(w.pick(3)), 0)
+	s.ExportTo = [][]string{nil, {"."}, {"*"}}[w.pick(3)]
+	return s
+}
+
+func (w *world) ip() string { return fmt.Sprintf("10.0.0.%d", w.pick(6)) }
+
+func (w *world) slice(k model.ShardKey) *model.Endpoints {
+	svc := w.name()
+	e := slice(k, svc, fmt.Sprintf("%s-%d", svc, w.pick(2)))
+	for range w.pick(4) {
+		e.Endpoints = append(e.Endpoints, slice(k, svc, "", w.ip()).Endpoints...)
+	}
+	e.Source = w.source(k, "EndpointSlice", e.Source.Object.Name)
+	for i := range e.Endpoints {
+		x := &e.Endpoints[i]
+		x.Source, x.PortName = &e.Source, []string{"http", "http", "web", "gone"}[w.pick(4)]
+		x.Health = model.Health(1 + w.pick(4))
+		x.Locality.Zone = fmt.Sprint(w.pick(2))
+	}
+	return e
+}
+
+func (w *world) workload(k model.ShardKey) *model.Workload {
+	kind := []model.WorkloadKind{model.KindPod, model.KindWorkloadEntry}[w.pick(2)]
+	ip := w.ip()
+	if w.pick(5) == 0 {
+		ip = ""
+	}
+	o := workload(k, kind, w.name(), ip, w.labels())
+	o.Source = w.source(k, string(kind), o.Name)
+	if w.pick(3) == 0 {
+		o.Ports = map[string]uint16{"http": 9000}
+	}
+	return o
+}
+
+func (w *world) meshConfig(k model.ShardKey) *model.Config {
+	cfg := &model.Config{Kind: model.ConfigMesh, Name: "mesh", Source: w.source(k, "MeshConfig", "mesh")}
+	spec := &meshconfig.MeshConfig{TrustDomain: fmt.Sprintf("td%d", w.pick(2))}
+	if w.pick(2) == 0 {
+		spec.ServiceSettings = []*meshconfig.MeshConfig_ServiceSettings{{
+			Settings: &meshconfig.MeshConfig_ServiceSettings_Settings{ClusterLocal: true}, Hosts: []string{host(w.name())},
+		}}
+	}
+	if w.pick(3) == 0 {
+		spec.DefaultServiceExportTo = []string{"."}
+	}
+	cfg.Spec = spec
+	return cfg
+}
+
+func (w *world) state(k model.ShardKey) *model.ShardState {
+	var rows []model.Object
+	for range w.pick(15) {
+		rows = append(rows, w.object(k))
+	}
+	return state(rows...)
+}
+
+// step does one random thing.
+func (w *world) step() {
+	k := worldKeys[w.pick(len(worldKeys))]
+	r := w.regs[k]
+	if r == nil {
+		if w.pick(4) == 0 {
+			w.attach(k)
+		}
+		return
+	}
+	switch n := w.pick(40); {
+	case n < 26:
+		o := w.object(k)
+		r.Put(keyOf(o), o)
+	case n < 32:
+		w.deleteOne(r)
+	case n < 34:
+		r.Replace(w.state(k))
+	case n < 36:
+		w.attach(k)
+	case n == 36:
+		w.ended = append(w.ended, r)
+		delete(w.regs, k)
+		w.Detach(k)
+	case n == 37:
+		r.Fail(errors.New("connection lost"))
+	case n == 38:
+		w.late()
+	case n == 39:
+		synctest.Wait()         // or it would replace a replacement that is about to sync
+		w.Attach(memory.New(k)) // a replacement that never syncs
+	}
+}
+
+// attach adds a registry, or swaps the one that is there.
+func (w *world) attach(k model.ShardKey) {
+	r := memory.New(k)
+	r.Replace(w.state(k))
+	if old := w.regs[k]; old != nil {
+		w.ended = append(w.ended, old)
+	}
+	w.regs[k] = r
+	w.Attach(r)
+	if w.pick(2) == 0 {
+		synctest.Wait()
+	}
+}
+
+func (w *world) deleteOne(r *memory.Registry) {
+	for k := range r.State().Rows() {
+		r.Delete(k)
+		return
+	}
+}
+
+// late lets an instance that is gone write what nobody may see.
+func (w *world) late() {
+	if len(w.ended) == 0 {
+		return
+	}
+	synctest.Wait() // the swap that ended it is done
+	r := w.ended[w.pick(len(w.ended))]
+	if live := w.regs[r.Key()]; live != nil && live.Started() == 0 {
+		return
+	}
+	e := slice(r.Key(), "s0", "late", "10.9.9.9")
+	r.Late(model.Event{Row: rowOf(e), Obj: e})
+	r.LateReplace(state(service(r.Key(), "s0"), e))
+}
+
+// check compares the snapshot with a merge of the registries' states that knows no history.
+func (w *world) check(seed uint64) {
+	w.t.Helper()
+	pc := w.quiet()
+	states := map[model.ShardKey]*model.ShardState{}
+	for k, r := range w.regs {
+		states[k] = r.State()
+	}
+	want := aggregate.Rebuild(states, aggregate.Options{ConfigCluster: "c1"})
+	got := slices.SortedFunc(pc.Services(), func(a, b *pushcontext.ServiceView) int { return a.Shape.Key.Compare(b.Shape.Key) })
+	if len(got) != len(want) {
+		w.t.Fatalf("seed %d: %d services, want %d", seed, len(got), len(want))
+	}
+	for i := range got {
+		if !aggregate.SameView(got[i], want[i]) {
+			w.t.Fatalf("seed %d: service %s differs:\n got %s\nwant %s", seed, got[i].Shape.Key, text(got[i]), text(want[i]))
+		}
+		if got[i].Shape.Mesh != pc.Mesh {
+			w.t.Fatalf("seed %d: service %s was made under other settings", seed, got[i].Shape.Key)
+		}
+	}
+	if len(pc.Shards) != len(w.regs) {
+		w.t.Fatalf("seed %d: %d shards, want %d", seed, len(pc.Shards), len(w.regs))
+	}
+}
+
+func text(v *pushcontext.ServiceView) string {
+	s := fmt.Sprintf("ports %v, resolution %v, addresses %v, inline %d, contributions %v, conflicts %v, left out %v;",
+		v.Shape.Ports, v.Shape.Resolution, v.Shape.Addresses, len(v.Shape.Inline), v.Shape.Contributions, v.Shape.Conflicts, v.LeftOut)
+	for _, p := range v.Endpoints {
+		for _, l := range p.Localities {
+			for _, e := range l.Endpoints {
+				s += fmt.Sprintf(" %s=%s/%s(%v)", p.Port, e.Addr.Cluster, e.Addr, e.Health)
+			}
+		}
+	}
+	return s
+}
+
+func runWorld(t *testing.T, seed uint64, steps int) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHub(t, aggregate.Options{ConfigCluster: "c1", BackoffMax: time.Second})
+		w := &world{hub: h, rnd: rand.New(rand.NewPCG(seed, 1)), regs: map[model.ShardKey]*memory.Registry{}}
+		w.attach(worldKeys[0])
+		w.start()
+		for range steps {
+			w.step()
+			switch w.pick(20) {
+			case 0:
+				w.check(seed)
+			case 1, 2, 3:
+				time.Sleep(time.Duration(w.pick(200)) * time.Millisecond)
+			}
+		}
+		w.check(seed)
+		h.finish()
+	})
+}
