@@ -132,6 +132,10 @@ func (w *world) setMesh(s *script.State, kind, file string) error {
 	if err != nil {
 		return err
 	}
+	return w.putMesh(kind, data)
+}
+
+func (w *world) putMesh(kind string, data []byte) error {
 	js, err := yaml.YAMLToJSON(data)
 	if err != nil {
 		return err
@@ -146,13 +150,18 @@ func (w *world) setMesh(s *script.State, kind, file string) error {
 	key := model.ShardKey{Provider: model.ProviderMesh}
 	source := model.Source{Shard: key, Object: model.ObjectKey{Kind: kind, Name: "default"}}
 	w.mesh[kind] = &model.Config{Kind: kind, Name: "default", Spec: spec, Source: source}
+	w.attachMesh()
+	return nil
+}
+
+// attachMesh makes the mesh-wide settings known.
+func (w *world) attachMesh() {
 	b := model.NewShardBuilder()
 	for k, c := range w.mesh {
 		b.Add(k, c)
 	}
-	r := newRegistry(key)
+	r := newRegistry(model.ShardKey{Provider: model.ProviderMesh})
 	r.Replace(b.Build())
 	w.controller.Attach(r)
 	w.settle()
-	return nil
 }

@@ -1,0 +1,278 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters/kube"
+)
+
+// Random histories of three members with overlapping names and addresses, watched by proxies of both
+// protocols that reconnect, hold ACKs back and refuse things. Whenever all is quiet, the proxies hold
+// what is generated for them (I6), and the hub knows what one that has just started with the same
+// members knows (I1, I3).
+func TestRandomHistories(t *testing.T) {
+	t.Parallel()
+	seeds := 12
+	if testing.Short() {
+		seeds = 3
+	}
+	for seed := range uint64(seeds) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { history(t, seed) })
+		})
+	}
+}
+
+func history(t *testing.T, seed uint64) {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := newWorld(ctx)
+	defer w.end(cancel)
+	h := &historian{w: w, r: rand.New(rand.NewPCG(seed, 5))}
+	for range 25 {
+		for range 1 + h.r.IntN(5) {
+			if err := h.step(); err != nil {
+				t.Fatal(h.fail(err))
+			}
+		}
+		if err := errors.Join(h.rest(), h.compare(t.Context())); err != nil {
+			t.Fatal(h.fail(err))
+		}
+	}
+}
+
+// historian makes things happen and remembers what.
+type historian struct {
+	w   *world
+	r   *rand.Rand
+	did []string
+}
+
+func (h *historian) fail(err error) string {
+	return fmt.Sprintf("%v\nafter:\n%s", err, strings.Join(h.did, "\n"))
+}
+
+func (h *historian) note(format string, args ...any) {
+	h.did = append(h.did, fmt.Sprintf(format, args...))
+}
+
+func (h *historian) step() error {
+	name := fmt.Sprint("c", 1+h.r.IntN(3))
+	r, err := h.w.instance(name)
+	attached := err == nil && r.Running() > 0
+	switch n := h.r.IntN(20); {
+	case n < 2 && attached:
+		h.note("detach %s", name)
+		h.w.controller.Detach(r.Key())
+	case !attached || n < 3:
+		h.attach(name)
+	case n < 4:
+		h.note("cut %s", name)
+		r.cut("gone")
+	case n < 6:
+		return h.proxy()
+	case n < 7:
+		h.mesh()
+	case n < 8:
+		d := time.Duration(h.r.IntN(400)) * time.Millisecond
+		h.note("advance %s", d)
+		h.w.advance(d)
+	default:
+		h.change(name, r)
+	}
+	h.w.settle()
+	return nil
+}
+
+func (h *historian) attach(name string) {
+	r := newRegistry(shardKey(name))
+	var objects []kube.Object
+	for range 3 + h.r.IntN(8) {
+		objects = append(objects, h.object()...)
+	}
+	h.note("attach %s with %d objects", name, len(objects))
+	r.replace(objects)
+	h.w.instances[r.Key()] = append(h.w.instances[r.Key()], r)
+	h.w.controller.Attach(r)
+}
+
+func (h *historian) change(name string, r *registry) {
+	for range 1 + h.r.IntN(3) {
+		o := h.object()
+		if h.r.IntN(4) == 0 {
+			h.note("delete %s %s", name, o[0].Ref)
+			r.apply(nil, []model.ObjectKey{o[0].Ref})
+			continue
+		}
+		h.note("put %s %s", name, o[0].Ref)
+		r.apply(o, nil)
+	}
+}
+
+func (h *historian) mesh() {
+	text := []string{"{}", `{"defaultServiceExportTo": ["."]}`,
+		`{"serviceSettings": [{"settings": {"clusterLocal": true}, "hosts": ["s1.ns1.svc.cluster.local"]}]}`}[h.r.IntN(3)]
+	h.note("mesh %s", text)
+	if err := h.w.putMesh(model.ConfigMesh, []byte(text)); err != nil {
+		panic(err)
+	}
+}
+
+func (h *historian) proxy() error {
+	name := fmt.Sprintf("p%d.ns%d", h.r.IntN(3), 1+h.r.IntN(2))
+	p := h.w.proxies[name]
+	if !h.w.controller.Ready() {
+		return nil
+	}
+	switch {
+	case p == nil:
+		protocol := []string{"sotw", "delta"}[h.r.IntN(2)]
+		at := []string{fmt.Sprint("cluster=c", 1+h.r.IntN(3)), fmt.Sprint("ip=10.0.0.", h.r.IntN(6)), "locality=r/z1"}
+		h.note("proxy %s %s %s", name, protocol, at)
+		return h.w.connect(name, protocol, at)
+	case !p.connected:
+		h.note("reconnect %s", name)
+		return h.w.connect(name, "", nil)
+	}
+	switch typ := typeURL(types[h.r.IntN(len(types))]); h.r.IntN(4) {
+	case 0:
+		h.note("disconnect %s", name)
+		p.disconnect()
+	case 1:
+		h.note("hold %s %s", name, typ)
+		p.Hold(typ)
+	case 2:
+		h.note("ack %s", name)
+		p.Release()
+	case 3:
+		h.note("nack %s %s s1", name, typ)
+		p.refuses(typ, regexp.MustCompile("s1"))
+	}
+	return nil
+}
+
+// rest ends every disturbance and waits.
+func (h *historian) rest() error {
+	for _, list := range h.w.instances {
+		if r := list[len(list)-1]; r.Running() > 0 {
+			r.Hang(false)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.w.proxies)) {
+		p := h.w.proxies[name]
+		if p.connected {
+			p.Release()
+		}
+		if len(p.refuse) > 0 { // a proxy that refused something is sent it anew only with new content
+			p.accepts()
+			if p.connected {
+				p.disconnect()
+				h.w.settle()
+			}
+		}
+		if !p.connected {
+			if err := h.w.connect(name, "", nil); err != nil {
+				return err
+			}
+		}
+	}
+	h.note("rest")
+	return h.w.quiet()
+}
+
+// compare starts another hub with the members as they are.
+func (h *historian) compare(parent context.Context) error {
+	ctx, cancel := context.WithCancel(parent)
+	fresh := newWorld(ctx)
+	defer fresh.end(cancel)
+	fresh.mesh = h.w.mesh
+	fresh.attachMesh()
+	for _, list := range h.w.instances {
+		r := list[len(list)-1]
+		if r.Running() == 0 {
+			continue
+		}
+		twin := newRegistry(r.Key())
+		twin.Replace(r.State())
+		fresh.controller.Attach(twin)
+	}
+	fresh.start()
+	fresh.advance(time.Second)
+	is, err := h.w.knows()
+	if err != nil {
+		return err
+	}
+	want, err := fresh.knows()
+	if err == nil && is != want {
+		err = fmt.Errorf("the hub knows\n%s\none that has just started\n%s", is, want)
+	}
+	return err
+}
+
+// knows is all that can be said of services.
+func (w *world) knows() (string, error) {
+	var hosts []string
+	for host := range w.hub.Current().Hosts() {
+		hosts = append(hosts, host)
+	}
+	slices.Sort(hosts)
+	var out strings.Builder
+	for _, host := range hosts {
+		d, err := w.explain([]string{host}, definition)
+		if err != nil {
+			return "", err
+		}
+		c, err := w.explain([]string{host}, candidates)
+		if err != nil {
+			return "", err
+		}
+		out.WriteString(d + c)
+	}
+	return out.String(), nil
+}
+
+// object makes one random object of a small world.
+func (h *historian) object() []kube.Object {
+	pick := func(s ...string) string { return s[h.r.IntN(len(s))] }
+	ns, svc, ip := pick("ns1", "ns2"), pick("s1", "s2", "s3"), fmt.Sprint("10.0.0.", h.r.IntN(6))
+	text := ""
+	switch h.r.IntN(5) {
+	case 0:
+		text = fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {name: %s, namespace: %s, annotations: {networking.istio.io/exportTo: "%s"}},
+ spec: {clusterIP: %s, selector: {app: %s}, ports: [{name: %s, port: %s, targetPort: %s}]}}`,
+			svc, ns, pick("*", "*", ".", "~"), pick("None", "10.96.0.1", "10.96.0.2"), svc, pick("http", "tcp", "grpc"), pick("80", "90", "100"), pick("8080", "web"))
+	case 1:
+		text = fmt.Sprintf(`{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: %s-%s, namespace: %s, labels: {kubernetes.io/service-name: %s}},
+ addressType: IPv4, ports: [{name: %s, port: 8080}], endpoints: [{addresses: [%s], conditions: {ready: %s}%s}]}`,
+			svc, pick("a", "b"), ns, svc, pick("http", "tcp", "grpc"), ip, pick("true", "true", "false"),
+			pick("", ", targetRef: {kind: Pod, name: "+pick("p1", "p2")+", namespace: "+ns+"}"))
+	case 2:
+		text = fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: %s, labels: {app: %s}}, spec: {nodeName: node-1, containers: [{name: a, ports: [{name: web, containerPort: %s}]}]},
+ status: {phase: Running, podIP: %s, podIPs: [{ip: %s}], conditions: [{type: Ready, status: "%s"}]}}`,
+			pick("p1", "p2"), ns, svc, pick("8080", "9090"), ip, ip, pick("True", "True", "False"))
+	case 3:
+		text = fmt.Sprintf(`{apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: {name: %s, namespace: %s}, spec: {address: %s, labels: {app: %s}, ports: {web: %s}}}`,
+			pick("w1", "w2"), ns, ip, svc, pick("7070", "7071"))
+	case 4:
+		text = fmt.Sprintf(`{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: %s, namespace: %s},
+ spec: {hosts: [%s], resolution: %s, ports: [{name: http, number: %s, protocol: HTTP}], %s}}`,
+			pick("e1", "e2"), ns, pick("x.mesh", "y.mesh", "s1.ns1.svc.cluster.local"), pick("STATIC", "STATIC", "DNS"), pick("80", "90"),
+			pick("workloadSelector: {labels: {app: "+svc+"}}", "endpoints: [{address: "+ip+"}]"))
+	}
+	c := kube.Decode([]byte(text), time.Time{})
+	if len(c.Faults)+len(c.Warnings) > 0 || len(c.Items) != 1 {
+		panic(fmt.Sprint(text, c.Faults, c.Warnings))
+	}
+	return []kube.Object{c.Items[0].Object}
+}
