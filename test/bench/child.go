@@ -83,15 +83,15 @@ func (u Usage) builds() (n uint64) {
 
 // usage reads what this process has used.
 func usage(collect bool) (u Usage, err error) {
+	if collect {
+		runtime.GC()
+		runtime.GC() // the first one's finalizers and cleanups free more
+	}
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
 		return u, fmt.Errorf("getrusage: %w", err)
 	}
 	u.CPU = time.Duration(r.Utime.Nano() + r.Stime.Nano())
-	if collect {
-		runtime.GC()
-		runtime.GC() // the first one's finalizers and cleanups free more
-	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	u.Heap, u.Goroutines = m.HeapAlloc, runtime.NumGoroutine()

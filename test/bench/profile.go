@@ -42,7 +42,7 @@ func profiles() []profile {
 			fleet:   world.Fleet{Classes: 10},
 			proxies: 100, warm: 10,
 			idle: 3 * time.Second, gap: 300 * time.Millisecond, changes: 20, churn: 20, churnChanges: 10, creates: 5,
-			burst: 300, burstEvery: 2 * time.Millisecond, floods: 5, limit: time.Minute,
+			burst: 300, burstEvery: 2 * time.Millisecond, floods: 3, limit: time.Minute,
 		},
 		{
 			name: "big", about: "50 clusters in 5 networks, 10 000 services in 5 clusters each, 100 000 endpoints, 100 namespaces, 2 000 streams in 60 classes",
@@ -51,7 +51,7 @@ func profiles() []profile {
 			fleet:   world.Fleet{Classes: 60, Extensions: 516},
 			proxies: 2000, together: 32, warm: 60, light: true,
 			idle: 3 * time.Second, gap: 500 * time.Millisecond, changes: 10, churn: 20, churnChanges: 10, creates: 2,
-			burst: 300, burstEvery: 2 * time.Millisecond, floods: 5, limit: 3 * time.Minute,
+			burst: 300, burstEvery: 2 * time.Millisecond, floods: 3, limit: 3 * time.Minute,
 		},
 		{
 			name: "tiny", about: "a mesh for trying the benchmark itself",

@@ -78,7 +78,7 @@ func (s Spec) Locality(m, r int) model.Locality {
 // Homes gives the members that have service i.
 func (s Spec) Homes(i int) []int {
 	ms := make([]int, s.Spread)
-	step := max(1, s.Members/s.Spread)
+	step := s.Members/s.Spread + 1 // of all networks: see Network
 	for k := range ms {
 		ms[k] = (i + k*step) % s.Members
 	}

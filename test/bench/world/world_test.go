@@ -93,12 +93,20 @@ func TestProxiesAreReplicasOfServices(t *testing.T) {
 	}
 }
 
-func TestEveryServiceOfTheProfilesHasAHome(t *testing.T) {
+func TestEveryServiceHasAHome(t *testing.T) {
 	t.Parallel()
-	s := spec()
-	for i := range s.Services {
-		if m, ok := s.Home(i); !ok || s.Network(m) != s.MainNetwork() {
-			t.Errorf("service %d: member %d, %v", i, m, ok)
+	for _, s := range []Spec{spec(), {Members: 50, Services: 1000, Spread: 5, Networks: 5}, {Members: 1, Services: 10, Spread: 1}} {
+		for i := range s.Services {
+			if m, ok := s.Home(i); !ok || s.Network(m) != s.MainNetwork() {
+				t.Errorf("%d members: service %d: member %d, %v", s.Members, i, m, ok)
+			}
+			seen := map[int]bool{}
+			for _, m := range s.Homes(i) {
+				seen[m] = true
+			}
+			if len(seen) != s.Spread {
+				t.Errorf("%d members: service %d is in %v", s.Members, i, s.Homes(i))
+			}
 		}
 	}
 }
