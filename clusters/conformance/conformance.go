@@ -48,7 +48,9 @@ func (r *run) stop() {
 	case <-late.C:
 		r.t.Fatalf("Run has not returned %v after its context ended", patience)
 	}
-	r.end(r.t)
+	for _, b := range r.breaches() {
+		r.t.Error(b)
+	}
 }
 
 // awaitWorld waits until the rows stand for the world.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -156,17 +157,15 @@ func (r *recorder) await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// end closes the books: it reports every breach and every value that was changed after it was passed.
-func (r *recorder) end(t *testing.T) {
-	t.Helper()
+// breaches lists every breach of the contract, also values that were changed after they were passed.
+func (r *recorder) breaches() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, f := range r.faults {
-		t.Error(f)
-	}
+	out := slices.Clone(r.faults)
 	for _, p := range r.prints {
-		if !bytes.Equal(p.text, fingerprint(p.obj)) {
-			t.Errorf("row %v was changed after it was passed:\n was %s\n now %s", p.row, p.text, fingerprint(p.obj))
+		if now := fingerprint(p.obj); !bytes.Equal(p.text, now) {
+			out = append(out, fmt.Sprintf("row %v was changed after it was passed:\n was %s\n now %s", p.row, p.text, now))
 		}
 	}
+	return out
 }
