@@ -63,6 +63,31 @@ func picky(url, _ string, body []byte) string {
 	return ""
 }
 
+// A reconnecting proxy learns of clusters that changed meanwhile before it has asked for their
+// endpoints, which did not change: it must be sent those too, or the clusters warm for ever.
+func TestClustersChangeWhileAway(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, p wire.Protocol) {
+		r := newRig(t)
+		a, b := xdstest.Service{Host: "a.x", Namespace: "x", Ports: []uint16{80}, Member: "c1", Endpoints: []string{"10.0.0.1"}},
+			xdstest.Service{Host: "b.x", Namespace: "x", Ports: []uint16{80}, Member: "c1", Endpoints: []string{"10.0.0.2"}}
+		r.mesh.Set(a, b)
+		e := r.envoy(p, node(0))
+		defer func() { e.Disconnect() }()
+		r.converged(0, e)
+		e.Disconnect()
+		a.Generation = 1
+		r.mesh.Set(a)
+		if err := e.Connect(); err != nil {
+			t.Fatal(err)
+		}
+		r.converged(0, e)
+		if w := e.Warming(); len(w) > 0 {
+			t.Errorf("%v still warm", w)
+		}
+	})
+}
+
 type modelRun struct {
 	*rig
 	rnd      *rand.Rand
@@ -150,6 +175,9 @@ func (m *modelRun) step() {
 		}
 		m.note("reconnect %v", slices.Index(m.envoys, e))
 		e.Disconnect()
+		if m.rnd.IntN(2) == 0 {
+			m.change() // meanwhile
+		}
 		if err := e.Connect(); err != nil {
 			m.Fatal(err)
 		}

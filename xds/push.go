@@ -302,15 +302,16 @@ func (st *stream) send(w *watch, r *reply) error {
 // follow makes the types that a sent resource waits for answer at once, and closes the gate behind
 // new clusters.
 func (st *stream) follow(w *watch, r *reply) {
-	for _, o := range st.watches {
-		if o == nil || o.rule.follows != w.rule.url || len(r.ids) == 0 {
-			continue
-		}
-		ids := roaring.BitmapOf(r.ids...)
-		ids.And(o.sub)
-		o.owe(ids)
-		for it := ids.Iterator(); it.HasNext(); {
-			delete(o.known, it.Next())
+	for typ, o := range st.watches {
+		switch {
+		case st.s.rules[typ].follows != w.rule.url || len(r.ids) == 0:
+		case o == nil:
+			w.early.AddMany(r.ids)
+		default:
+			ids := roaring.BitmapOf(r.ids...)
+			ids.And(o.sub)
+			o.owe(ids)
+			o.unknow(ids)
 		}
 	}
 	if r.fresh && w.rule.lateRemoval && !w.rule.emptied {

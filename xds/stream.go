@@ -178,13 +178,24 @@ func (st *stream) resubscribe(w *watch, r *wire.Request, first bool) {
 	w.unsubscribe(st.t, r)
 	w.subscribe(st.t, r, first)
 	if first && w.rule.follows != "" {
-		if i, ok := st.s.byURL[w.rule.follows]; ok && st.watches[i] == nil {
-			// A proxy that reconnects and does not ask for clusters first holds one that warms and
-			// waits for its endpoints, though their version did not change.
-			w.known = nil
-		}
+		st.owedFirst(w)
 	}
 	st.note(w)
+}
+
+// owedFirst drops the versions that a reconnecting proxy holds of what it waits for all the same: a
+// cluster that it was just sent warms until its endpoints come, changed or not. One that does not ask
+// for clusters first holds one that warms already.
+func (st *stream) owedFirst(w *watch) {
+	i, ok := st.s.byURL[w.rule.follows]
+	switch {
+	case !ok:
+	case st.watches[i] == nil:
+		w.known = nil
+	default:
+		w.unknow(st.watches[i].early)
+		st.watches[i].early.Clear()
+	}
 }
 
 // introduce takes the node of the first request.

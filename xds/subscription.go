@@ -29,6 +29,8 @@ type watch struct {
 	rejected map[uint32]uint64
 	// known versions of a reconnecting proxy, until the first response.
 	known map[uint32]string
+	// early is what it was sent before it asked for the type that follows this one.
+	early *roaring.Bitmap
 
 	// What it is owed.
 	must   *roaring.Bitmap // names to be answered, changed or not
@@ -59,7 +61,7 @@ type pending struct {
 func newWatch(typ int, r *rule, g gen.Generator) *watch {
 	return &watch{
 		typ: typ, rule: r, gen: g, answer: true,
-		sub: roaring.New(), sent: roaring.New(), must: roaring.New(), gone: roaring.New(), suspect: roaring.New(), putOff: roaring.New(),
+		sub: roaring.New(), sent: roaring.New(), must: roaring.New(), gone: roaring.New(), suspect: roaring.New(), putOff: roaring.New(), early: roaring.New(),
 		keys: map[pushcontext.ViewKey]int{},
 	}
 }
@@ -119,6 +121,13 @@ func (w *watch) remember(t *names, r *wire.Request) {
 			w.known = make(map[uint32]string, r.InitialVersions.Count)
 		}
 		w.known[t.intern(w.typ, w.gen, string(n))] = string(v)
+	}
+}
+
+// unknow forgets versions that the proxy holds, so that they are sent again.
+func (w *watch) unknow(ids *roaring.Bitmap) {
+	for it := ids.Iterator(); it.HasNext(); {
+		delete(w.known, it.Next())
 	}
 }
 
@@ -267,7 +276,7 @@ func (w *watch) move(from, to *names) {
 		}
 	}
 	w.sub, w.sent, w.must, w.gone = set(w.sub), set(w.sent), set(w.must), set(w.gone)
-	w.suspect, w.putOff = set(w.suspect), set(w.putOff)
+	w.suspect, w.putOff, w.early = set(w.suspect), set(w.putOff), set(w.early)
 	w.rejected, w.known = moved(w.rejected, one), moved(w.known, one)
 	for _, p := range w.pending {
 		list(p.ids)
