@@ -121,10 +121,15 @@ func (h *historian) change(name string, r *registry) {
 }
 
 func (h *historian) mesh() {
-	text := []string{"{}", `{"defaultServiceExportTo": ["."]}`,
-		`{"serviceSettings": [{"settings": {"clusterLocal": true}, "hosts": ["s1.ns1.svc.cluster.local"]}]}`}[h.r.IntN(3)]
-	h.note("mesh %s", text)
-	if err := h.w.putMesh(model.ConfigMesh, []byte(text)); err != nil {
+	kind := []string{model.ConfigMesh, model.ConfigNetworks}[h.r.IntN(2)]
+	text := map[string][]string{
+		model.ConfigMesh: {"{}", `{"defaultServiceExportTo": ["."]}`,
+			`{"serviceSettings": [{"settings": {"clusterLocal": true}, "hosts": ["s1.ns1.svc.cluster.local"]}]}`},
+		model.ConfigNetworks: {"{}", `{"networks": {"n2": {"endpoints": [{"fromRegistry": "c2"}], "gateways": [{"address": "1.1.1.1", "port": 15443}]}}}`,
+			`{"networks": {"n2": {"endpoints": [{"fromRegistry": "c2"}], "gateways": [{"address": "gw.example", "port": 15443}]}}}`},
+	}[kind][h.r.IntN(3)]
+	h.note("mesh %s %s", kind, text)
+	if err := h.w.putMesh(kind, []byte(text)); err != nil {
 		panic(err)
 	}
 }
