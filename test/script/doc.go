@@ -4,5 +4,5 @@
 // A scenario is a text archive in testdata: a script followed by the files that it uses. It is named
 // after the incident that it covers and begins with what was seen, what is right, and where it was
 // reported. The verbs are those of rsc.io/script ("cmp", "stdout", "!", …) and the ones that
-// [verbs] lists, each with its own help.
+// verbs_test.go lists, each with its own help ("help VERB").
 package script
