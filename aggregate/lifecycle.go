@@ -121,8 +121,12 @@ func (c *Controller) end(in *instance) {
 func (c *Controller) retire(b *mailbox) {
 	b.close()
 	c.mu.Lock()
+	k, open := c.boxes[b]
 	delete(c.boxes, b)
 	c.mu.Unlock()
+	if n := b.tooEarly(); open && n > 0 {
+		c.opts.Log.Error("rows came before the first full truth and were ignored", "cluster", k.Cluster, "provider", k.Provider, "rows", n)
+	}
 }
 
 // exited handles a run that ended by itself: what it delivered stays, and it will run again.

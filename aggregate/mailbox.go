@@ -24,7 +24,6 @@ type mailbox struct {
 	order    *list.List // of *pending, oldest first
 	known    map[model.RowKey]struct{}
 	status   *model.Status
-	total    [model.RowKinds]uint64 // events received
 }
 
 type pending struct {
@@ -86,7 +85,6 @@ func (m *mailbox) put(ev model.Event) bool {
 		m.early++
 		return false
 	}
-	m.total[ev.Row.Kind%model.RowKinds]++
 	e, have := m.events[ev.Row]
 	if ev.Obj == nil && !m.seen(ev.Row) {
 		if have {
@@ -185,9 +183,9 @@ func (m *mailbox) oldestLocked() time.Time {
 	return at
 }
 
-// received gives the number of events per kind since the start, and of those that came too early.
-func (m *mailbox) received() ([model.RowKinds]uint64, int) {
+// tooEarly is the number of puts that were ignored because they came before the first Replace.
+func (m *mailbox) tooEarly() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.total, m.early
+	return m.early
 }
