@@ -154,18 +154,15 @@ func (d *differ) key(key pushcontext.ViewKey) {
 	if b != nil && b.unlisted {
 		return
 	}
-	listed := map[uint32]struct{}{}
 	if b != nil {
 		for _, r := range b.resources {
-			id := r.id(d.t, d.w.typ, d.w.gen)
-			listed[id] = struct{}{}
-			if d.w.wants(id) {
+			if id := r.id(d.t, d.w.typ, d.w.gen); d.w.wants(id) {
 				d.offer(r, id)
 			}
 		}
 	}
-	for _, id := range owned {
-		if _, ok := listed[id]; !ok && d.w.sent.Contains(id) {
+	for _, id := range owned { // what is wanted and still listed was offered
+		if !d.c.done.Contains(id) && d.w.sent.Contains(id) {
 			d.c.gone = append(d.c.gone, id)
 		}
 	}

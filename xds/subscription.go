@@ -1,6 +1,8 @@
 package xds
 
 import (
+	"slices"
+
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/isthmus-mesh/isthmus/pushcontext"
@@ -222,7 +224,7 @@ func (w *watch) ack(nonce uint64) (p pending, ok bool) {
 	for i := range w.pending {
 		if w.pending[i].nonce == nonce {
 			p = w.pending[i]
-			w.pending = append(w.pending[:0], w.pending[i+1:]...)
+			w.pending = slices.Delete(w.pending, 0, i+1)
 			return p, true
 		}
 	}
@@ -246,8 +248,7 @@ func (w *watch) sentOut(p pending) {
 			merged.ids, merged.sums = append(merged.ids, id), append(merged.sums, a.sums[i])
 		}
 	}
-	w.pending = append(append(w.pending[:0], merged), w.pending[2:]...)
-	w.pending = append(w.pending, p)
+	w.pending = append(slices.Replace(w.pending, 0, 2, merged), p)
 }
 
 // probing reports whether a probe is on its way.
