@@ -43,7 +43,8 @@ func (c *churn) edit(t testing.TB) {
 			return
 		}
 	case 2:
-		c.write(t, "mesh.yaml", "outboundTrafficPolicy: {mode: "+pick(c.Rand, "ALLOW_ANY", "REGISTRY_ONLY")+"}")
+		c.write(t, "mesh.yaml", fmt.Sprintf("outboundTrafficPolicy: {mode: %s}\nconnectTimeout: %ds",
+			pick(c.Rand, "ALLOW_ANY", "REGISTRY_ONLY"), 5+c.IntN(3)))
 		return
 	case 3:
 		for f := range c.there {
@@ -129,6 +130,10 @@ func newChurn(t testing.TB, m *mesh) *churn {
 		}
 	})
 	c := &churn{Rand: rand.New(rand.NewPCG(seed, 0)), mesh: m, there: map[string]bool{}, backends: map[string][]*envoytest.Backend{}}
+	if c.IntN(2) == 0 {
+		// No two edits are sent together, unless a proxy is slow.
+		m.args = []string{"--endpoint-debounce=0", "--endpoint-debounce-max=0", "--config-debounce=0", "--config-debounce-max=0"}
+	}
 	for _, cluster := range []string{"east", "west"} {
 		for i := range 4 {
 			c.backends[cluster] = append(c.backends[cluster], m.backend(t, envoytest.HTTP1, fmt.Sprint(cluster, i)))

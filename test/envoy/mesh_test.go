@@ -29,7 +29,8 @@ type mesh struct {
 	dir string
 	hub *envoytest.Hub
 
-	rejects bool // a test makes a proxy reject something
+	args    []string // of the hub, beside the usual ones
+	rejects bool     // a test makes a proxy reject something
 
 	proxies, backends atomic.Int32 // made so far
 }
@@ -62,6 +63,7 @@ func (m *mesh) startAt(t testing.TB, content files, grpc string) {
 		HTTP:       m.lo.At(0, 1, 8080),
 		Monitoring: m.lo.At(0, 1, 15014),
 		Log:        filepath.Join(t.TempDir(), "hub.log"),
+		Args:       m.args,
 	})
 	t.Cleanup(func() { m.checkRejects(t) })
 }

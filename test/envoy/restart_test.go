@@ -113,8 +113,10 @@ func hubRestart(t *testing.T, sotw bool, end func(*envoytest.Hub) error) {
 	restart(func() {
 		m.write(t, "east/web.yaml", web, slicesOf(web, at(second)...))
 		m.remove(t, "east/old.yaml")
+		m.write(t, "mesh.yaml", "connectTimeout: 3s") // every cluster is another one
 	})
 	for i, p := range proxies {
+		p.modified(t, 1)
 		p.only(t, host("web"), 8000, "second")
 		p.closed(t, 8001)
 		envoytest.Eventually(t, limit, p.Name+" to drop the cluster of old", func() error {

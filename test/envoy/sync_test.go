@@ -18,9 +18,10 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
@@ -121,11 +122,10 @@ func placesOf(cla *endpointv3.ClusterLoadAssignment) string {
 func (hub *state) differences(envoy *state) (out []string) {
 	for _, name := range slices.Sorted(maps.Keys(hub.resources)) {
 		got, want := envoy.resources[name], hub.resources[name]
-		switch {
-		case got == nil:
+		if got == nil {
 			out = append(out, "it lacks "+name)
-		case !proto.Equal(got, want):
-			out = append(out, fmt.Sprintf("%s is\n%s\nwant\n%s", name, prototext.Format(got), prototext.Format(want)))
+		} else if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+			out = append(out, name+" is not as the hub has it (-hub +envoy):\n"+diff)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(envoy.resources)) {
