@@ -30,7 +30,7 @@ type sharedTargets struct {
 
 func (s *step) setInstances(key model.ServiceKey, old, next *ServiceView) {
 	var only map[model.InstanceKey]struct{}
-	if old != nil && next != nil && old.Shape == next.Shape {
+	if old != nil && next != nil && sameTargets(old.Shape, next.Shape) {
 		only = movedWorkloads(old, next)
 	}
 	before, after := old.served(only), next.served(only)
@@ -46,8 +46,13 @@ func (s *step) setInstances(key model.ServiceKey, old, next *ServiceView) {
 	}
 }
 
-// movedWorkloads gives the addresses of which two views of one shape say different things: few, even
-// if the service is large.
+// sameTargets reports whether an endpoint of either form of a service makes its workload serve the same.
+func sameTargets(a, b *ShapeView) bool {
+	return a == b || a.Name == b.Name && slices.Equal(a.Ports, b.Ports)
+}
+
+// movedWorkloads gives the addresses of which two views of one service say different things, given
+// that the targets are the same: few, even if the service is large.
 func movedWorkloads(old, next *ServiceView) map[model.InstanceKey]struct{} {
 	moved := map[model.InstanceKey]struct{}{}
 	add := func(e *model.Endpoint) { moved[instanceKey(e)] = struct{}{} }
