@@ -31,7 +31,7 @@ type differ struct {
 // collect compares the snapshot with what the proxy has.
 func collect(f *factory, hub *pushcontext.Hub, t *names, pc *pushcontext.PushContext, a *audience, w *watch) *change {
 	d := &differ{f: f, t: t, pc: pc, a: a, w: w, c: &change{done: roaring.New()}}
-	if w.last == 0 || w.old != nil {
+	if w.last == 0 || w.old != nil || w.widened {
 		d.everything(w.last)
 	} else if w.last < pc.Version {
 		if delta, ok := hub.Between(w.last, pc.Version); ok {

@@ -38,7 +38,7 @@ func newRig(t *testing.T, change ...func(*xds.Options)) *rig {
 
 func node(i int) *corev3.Node {
 	md, _ := structpb.NewStruct(map[string]any{"CLUSTER_ID": "c1", "NAMESPACE": "x"})
-	return &corev3.Node{Id: fmt.Sprintf("sidecar~10.0.%d.%d~p%d.x~x.svc.cluster.local", i/250, i%250+1, i), Metadata: md}
+	return &corev3.Node{Id: fmt.Sprintf("sidecar~10.99.%d.%d~p%d.x~x.svc.cluster.local", i/250, i%250+1, i), Metadata: md}
 }
 
 func (r *rig) pipe(p wire.Protocol) *xdstest.Pipe {

@@ -92,7 +92,7 @@ func (st *stream) gated(w *watch) bool {
 
 // idle reports whether there is nothing to work out for a type.
 func (w *watch) idle(pc *pushcontext.PushContext) bool {
-	return w.last >= pc.Version && w.must.IsEmpty() && !w.answer && w.old == nil && len(w.probes) == 0
+	return w.last >= pc.Version && w.must.IsEmpty() && !w.answer && !w.widened && w.old == nil && len(w.probes) == 0
 }
 
 func (st *stream) push(w *watch, pc *pushcontext.PushContext) error {
@@ -134,7 +134,7 @@ func (st *stream) prepare(w *watch, pc *pushcontext.PushContext) *reply {
 	c := collect(st.s.factory, st.s.hub, st.t, pc, st.aud, w)
 	st.late(w, pc, c)
 	owed := w.answer || (!w.must.IsEmpty() && first)
-	w.last, w.old, w.known, w.answer = pc.Version, nil, nil, false
+	w.last, w.old, w.known, w.answer, w.widened = pc.Version, nil, nil, false, false
 	w.must.Clear()
 	if st.protocol == wire.SotW && w.rule.whole {
 		if c.none() && !owed {
@@ -222,9 +222,12 @@ func (st *stream) wholeReply(w *watch, pc *pushcontext.PushContext, c *change) *
 // full lists the state to send for a type: the current resources, but for held ones and those that
 // can't be sent the last accepted form.
 func (st *stream) full(w *watch, pc *pushcontext.PushContext, held *roaring.Bitmap) (all []*resource, ids []uint32) {
-	good := w.goodByName()
+	var good map[string]*resource
 	each(st.s.factory, st.t, pc, st.aud, w, func(r *resource, id uint32) {
 		if r.failed() || held.Contains(id) || w.refused(r, id) {
+			if good == nil {
+				good = w.goodByName()
+			}
 			if r = good[r.name]; r == nil {
 				return
 			}
@@ -235,9 +238,6 @@ func (st *stream) full(w *watch, pc *pushcontext.PushContext, held *roaring.Bitm
 }
 
 func (w *watch) goodByName() map[string]*resource {
-	if len(w.rejected) == 0 && w.suspect.IsEmpty() {
-		return nil
-	}
 	m := make(map[string]*resource, len(w.good))
 	for _, r := range w.good {
 		m[r.name] = r

@@ -35,10 +35,11 @@ type watch struct {
 	early *roaring.Bitmap
 
 	// What it is owed.
-	must   *roaring.Bitmap // names to be answered, changed or not
-	gone   *roaring.Bitmap // names to be told as removed, late
-	answer bool            // a response is due even if it is empty
-	old    *audience       // the class changed: resources may differ from those of this audience
+	must    *roaring.Bitmap // names to be answered, changed or not
+	gone    *roaring.Bitmap // names to be told as removed, late
+	answer  bool            // a response is due even if it is empty
+	widened bool            // everything is subscribed since the last response
+	old     *audience       // the class changed: resources may differ from those of this audience
 
 	pending []pending // responses without ACK or NACK, oldest first
 	probes  [][]uint32
@@ -112,7 +113,7 @@ func (w *watch) owe(ids *roaring.Bitmap) {
 
 func (w *watch) star() {
 	if !w.wildcard {
-		w.wildcard, w.answer, w.last = true, true, 0
+		w.wildcard, w.answer, w.widened = true, true, true
 	}
 }
 

@@ -69,6 +69,16 @@ func (x *Pipe) Recv(m proto.Message) error {
 	}
 }
 
+// TryRecv takes a response that the server is sending right now; it reports false if there is none.
+func (x *Pipe) TryRecv(m proto.Message) bool {
+	select {
+	case r := <-x.down:
+		return proto.Unmarshal(r.Bytes(), m) == nil
+	default:
+		return false
+	}
+}
+
 // Close breaks the stream off and waits until the server has returned.
 func (x *Pipe) Close() {
 	x.cancel(io.EOF)
