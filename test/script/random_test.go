@@ -39,7 +39,7 @@ func history(t *testing.T, seed uint64) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := newWorld(ctx)
 	defer w.end(cancel)
-	h := &historian{w: w, r: rand.New(rand.NewPCG(seed, 5))}
+	h := &historian{w: w, r: rand.New(rand.NewPCG(seed, 5)), attached: map[string]bool{}}
 	for range 25 {
 		for range 1 + h.r.IntN(5) {
 			if err := h.step(); err != nil {
@@ -54,9 +54,10 @@ func history(t *testing.T, seed uint64) {
 
 // historian makes things happen and remembers what.
 type historian struct {
-	w   *world
-	r   *rand.Rand
-	did []string
+	w        *world
+	r        *rand.Rand
+	did      []string
+	attached map[string]bool // members
 }
 
 func (h *historian) fail(err error) string {
@@ -70,10 +71,11 @@ func (h *historian) note(format string, args ...any) {
 func (h *historian) step() error {
 	name := fmt.Sprint("c", 1+h.r.IntN(3))
 	r, err := h.w.instance(name)
-	attached := err == nil && r.Running() > 0
+	attached := err == nil && h.attached[name]
 	switch n := h.r.IntN(20); {
 	case n < 2 && attached:
 		h.note("detach %s", name)
+		h.attached[name] = false
 		h.w.controller.Detach(r.Key())
 	case !attached || n < 3:
 		h.attach(name)
@@ -85,6 +87,11 @@ func (h *historian) step() error {
 	case n < 7:
 		h.mesh()
 	case n < 8:
+		h.late(name)
+	case n < 9:
+		h.note("fail %s", name)
+		r.Fail(errors.New("watch closed"))
+	case n < 10:
 		d := time.Duration(h.r.IntN(400)) * time.Millisecond
 		h.note("advance %s", d)
 		h.w.advance(d)
@@ -102,6 +109,7 @@ func (h *historian) attach(name string) {
 		objects = append(objects, h.object()...)
 	}
 	h.note("attach %s with %d objects", name, len(objects))
+	h.attached[name] = true
 	r.replace(objects)
 	h.w.instances[r.Key()] = append(h.w.instances[r.Key()], r)
 	h.w.controller.Attach(r)
@@ -117,6 +125,18 @@ func (h *historian) change(name string, r *registry) {
 		}
 		h.note("put %s %s", name, o[0].Ref)
 		r.apply(o, nil)
+	}
+}
+
+// late has an instance write that has been ended (I2).
+func (h *historian) late(name string) {
+	for i, r := range h.w.instances[shardKey(name)] {
+		if r.Started() > 0 && r.Running() == 0 && (i < len(h.w.instances[shardKey(name)])-1 || !h.attached[name]) {
+			o := h.object()
+			h.note("late %s@%d %s", name, i+1, o[0].Ref)
+			r.apply(o, nil)
+			r.replace(o)
+		}
 	}
 }
 
@@ -169,8 +189,9 @@ func (h *historian) proxy() error {
 
 // rest ends every disturbance and waits.
 func (h *historian) rest() error {
-	for _, list := range h.w.instances {
-		if r := list[len(list)-1]; r.Running() > 0 {
+	h.w.advance(time.Minute) // failed registries run again
+	for name, attached := range h.attached {
+		if r, err := h.w.instance(name); err == nil && attached {
 			r.Hang(false)
 		}
 	}
@@ -203,9 +224,9 @@ func (h *historian) compare(parent context.Context) error {
 	defer fresh.end(cancel)
 	fresh.mesh = h.w.mesh
 	fresh.attachMesh()
-	for _, list := range h.w.instances {
-		r := list[len(list)-1]
-		if r.Running() == 0 {
+	for name, attached := range h.attached {
+		r, err := h.w.instance(name)
+		if err != nil || !attached {
 			continue
 		}
 		twin := newRegistry(r.Key())
