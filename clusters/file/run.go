@@ -38,6 +38,23 @@ func run(ctx context.Context, f follower) error {
 	}
 }
 
+// surveys bounds how often one look lists a folder that grows all the time.
+const surveys = 8
+
+// survey lists the folder until every folder in the listing was watched before it was made: what is
+// created in a folder between its listing and its watch has no event.
+func (k *looker) survey() (l *listing, settled bool, err error) {
+	for range surveys {
+		if l, err = k.list(); err != nil {
+			return nil, false, err
+		}
+		if !k.cover(l.dirs) {
+			return l, true, nil
+		}
+	}
+	return l, false, nil
+}
+
 // looker takes the turns of one run.
 type looker struct {
 	follower
@@ -45,19 +62,15 @@ type looker struct {
 	failing time.Time // since when the folder can't be read
 }
 
-// look takes one turn. Folders are watched before the listing that counts, so that nothing between
-// the two is missed. A folder that can't be read is reported after the grace: it may be on its way
+// look takes one turn. A folder that can't be read is reported after the grace: it may be on its way
 // out, and about to be detached.
 func (k *looker) look(touched map[string]bool) time.Duration {
-	l, err := k.list()
-	if err == nil && k.cover(l.dirs) {
-		l, err = k.list()
-	}
+	l, settled, err := k.survey()
 	now := time.Now()
 	if err == nil {
 		k.failing = time.Time{}
 		next := k.turn(now, l, touched)
-		return k.pace(now, next, len(l.lost) > 0)
+		return k.pace(now, next, len(l.lost) > 0 || !settled)
 	}
 	if k.failing.IsZero() {
 		k.failing = now

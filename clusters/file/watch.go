@@ -1,6 +1,8 @@
 package file
 
 import (
+	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -20,6 +22,7 @@ type watcher struct {
 	w    *fsnotify.Watcher
 	deaf bool // some folder is not watched
 	err  error
+	seen map[string]fs.FileInfo // watched folders, as they were just before
 }
 
 func newWatcher() *watcher {
@@ -40,28 +43,34 @@ func (w *watcher) close() {
 }
 
 // cover watches the folders and reports whether any of them was not watched before, so that it has
-// to be listed again.
+// to be listed again. A folder in the place of another is such a one.
 func (w *watcher) cover(dirs []string) (fresh bool) {
 	if w.w == nil {
 		return false
 	}
-	known := map[string]bool{}
+	known, seen := map[string]bool{}, map[string]fs.FileInfo{}
 	for _, d := range w.w.WatchList() {
 		known[d] = true
 	}
 	w.deaf, w.err = false, nil
 	for _, d := range dirs {
 		d = filepath.Clean(d)
-		if err := w.w.Add(d); err != nil {
+		info, err := os.Stat(d)
+		if err == nil {
+			err = w.w.Add(d)
+		}
+		if err != nil {
 			w.deaf, w.err = true, err
 			continue
 		}
-		fresh = fresh || !known[d]
+		fresh = fresh || !known[d] || !os.SameFile(w.seen[d], info)
+		seen[d] = info
 		delete(known, d)
 	}
 	for d := range known {
 		_ = w.w.Remove(d) // a folder that has gone is no longer watched anyway
 	}
+	w.seen = seen
 	return fresh
 }
 
