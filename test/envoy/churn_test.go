@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/bootstrap"
@@ -14,19 +15,16 @@ import (
 
 var churnSeed = flag.Uint64("churn.seed", 0, "repeat the edits of TestChurn; 0 = others each time")
 
+var churnRounds = flag.Int("churn.rounds", 60, "number of edits of TestChurn")
+
 // churn makes random edits: services of every kind come, change and go in two
-// clusters, share ports and move between them.
+// clusters, share ports, hosts and addresses, and move between them.
 type churn struct {
 	*rand.Rand
 	*mesh
 	backends map[string][]*envoytest.Backend // by cluster
 	there    map[string]bool                 // files that exist
 }
-
-const (
-	churnRounds   = 60
-	churnServices = 10
-)
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
@@ -35,86 +33,40 @@ func (c *churn) edit(t testing.TB) {
 	n := c.IntN(churnServices)
 	cluster := pick(c.Rand, "east", "west")
 	file := fmt.Sprintf("%s/s%d.yaml", cluster, n)
-	switch c.IntN(12) {
-	case 0, 1:
+	switch c.IntN(16) {
+	case 0, 1, 2:
 		if c.there[file] {
 			c.remove(t, file)
 			delete(c.there, file)
-			return
 		}
-	case 2:
-		c.write(t, "mesh.yaml", fmt.Sprintf("outboundTrafficPolicy: {mode: %s}\nconnectTimeout: %ds",
-			pick(c.Rand, "ALLOW_ANY", "REGISTRY_ONLY"), 5+c.IntN(3)))
 		return
 	case 3:
-		for f := range c.there {
-			if f[:4] == "west" {
-				delete(c.there, f)
-			}
-		}
-		c.removeAll(t, "west")
+		c.write(t, "mesh.yaml", c.settings())
 		return
-	case 4, 5:
+	case 4:
+		c.write(t, "networks.yaml", c.networks())
+		return
+	case 5:
+		c.drop(t)
+		return
+	case 6, 7, 8:
 		c.write(t, file, c.entry(n, cluster))
-		c.there[file] = true
-		return
+	case 9:
+		c.write(t, file, c.workload(n, cluster))
+	default:
+		c.write(t, file, c.service(n, cluster)...)
 	}
-	c.write(t, file, c.service(n, cluster)...)
 	c.there[file] = true
 }
 
-func (c *churn) service(n int, cluster string) []any {
-	vip := fmt.Sprintf("10.96.1.%d", 1+c.IntN(churnServices))
-	if c.IntN(5) == 0 {
-		vip = ""
-	}
-	s := service(fmt.Sprintf("s%d", n), vip, pick(c.Rand, "http", "http2", "grpc", "tcp", "tls", ""), c.port())
-	if d := pick(c.Rand, "", "PreferClose", "PreferSameNode"); d != "" {
-		s.Spec.TrafficDistribution = &d
-	}
-	out := []any{s}
-	for i, b := range c.backends[cluster][:c.IntN(4)] {
-		name := fmt.Sprintf("s%d-%d", n, i)
-		ep := endpoint{addr: b.Addr, notReady: c.IntN(4) == 0}
-		if c.IntN(2) == 0 {
-			ep.pod = name
-			out = append(out, pod(name, ip(b), pick(c.Rand, "", "europe.z1", "america.z2"), map[string]string{"app": s.Name}))
+// drop takes a whole cluster away.
+func (c *churn) drop(t testing.TB) {
+	for f := range c.there {
+		if strings.HasPrefix(f, "west/") {
+			delete(c.there, f)
 		}
-		out = append(out, slicesOf(s, ep))
 	}
-	return out
-}
-
-// port is often that of the steady service.
-func (c *churn) port() uint16 { return uint16(8000 + c.IntN(3)) }
-
-func (c *churn) entry(n int, cluster string) string {
-	host := fmt.Sprintf("s%d.example", n)
-	switch c.IntN(4) {
-	case 0:
-		return fmt.Sprintf(`
-apiVersion: networking.istio.io/v1
-kind: ServiceEntry
-metadata: {name: s%d, namespace: %s}
-spec:
-  hosts: [%q, "*.wild.example"]
-  resolution: NONE
-  addresses: %s
-  ports: [{number: %d, name: p, protocol: %s}]`, n, namespace, host,
-			pick(c.Rand, "[]", "[10.97.0.0/16]", "[10.98.0.1]"), c.port(), pick(c.Rand, "HTTP", "TCP", "TLS", "\"\""))
-	case 1:
-		return fmt.Sprintf(`
-apiVersion: networking.istio.io/v1
-kind: ServiceEntry
-metadata: {name: s%d, namespace: %s}
-spec:
-  hosts: [%q]
-  resolution: STATIC
-  location: MESH_INTERNAL
-  ports: [{number: %d, name: p, protocol: %s}]
-  workloadSelector: {labels: {app: s%d}}`, n, namespace, host, c.port(), pick(c.Rand, "HTTP", "TCP", "GRPC"), c.IntN(churnServices))
-	}
-	return entry(host, c.port(), pick(c.Rand, "STATIC", "DNS", "DNS_ROUND_ROBIN"), ip(pick(c.Rand, c.backends[cluster]...)), 9000)
+	c.removeAll(t, "west")
 }
 
 // newChurn writes one steady service, web, beside which the edits go on.
@@ -142,16 +94,21 @@ func newChurn(t testing.TB, m *mesh) *churn {
 	return c
 }
 
-// run makes the edits. It returns when the last of them may still be on its way.
-func (c *churn) run(t testing.TB, traffic []*envoytest.Traffic) {
+// run makes the edits. When it returns the last of them may still be on its way.
+func (c *churn) run(t testing.TB, proxies []*proxy, traffic []*envoytest.Traffic) {
 	t.Helper()
-	for i := range churnRounds {
+	for i := range *churnRounds {
 		c.edit(t)
 		switch {
-		case i%20 == 19:
+		case i%25 == 24:
 			c.restart(t)
+			for _, p := range proxies[:c.IntN(len(proxies)+1)] {
+				p.connected(t)
+			}
+		case c.IntN(10) == 0:
+			pick(c.Rand, proxies...).settles(t, c.hub)
 		case c.IntN(3) == 0:
-			more(t, pick(c.Rand, traffic...), 5)
+			more(t, pick(c.Rand, traffic...), 10)
 		}
 	}
 	for _, tr := range traffic {
@@ -169,6 +126,7 @@ func TestChurn(t *testing.T) {
 	c := newChurn(t, m)
 	web := service("web", "10.96.0.1", "http", 8000)
 	m.start(t, files{"east/web.yaml": {web, slicesOf(web, at(c.backends["east"][0])...)}})
+	var proxies []*proxy
 	var traffic []*envoytest.Traffic
 	for name, o := range map[string]bootstrap.Options{
 		"sidecar-delta": {Locality: "europe/z1"},
@@ -177,10 +135,11 @@ func TestChurn(t *testing.T) {
 		"router-sotw":   {Type: bootstrap.Router, Expose: true, SotW: true},
 	} {
 		p := m.launch(t, name, o)
+		proxies = append(proxies, p)
 		p.answers(t, host("web"), 8000, "east0")
 		traffic = append(traffic, p.traffic(t, 1, host("web"), 8000))
 	}
-	c.run(t, traffic)
+	c.run(t, proxies, traffic)
 }
 
 // The same for sidecars that traffic is redirected to, which have many more
@@ -195,10 +154,11 @@ func TestChurnBehindInterception(t *testing.T) {
 	b := m.backendAt(t, envoytest.HTTP1, "steady", netip.AddrPortFrom(net.Host, 9000).String())
 	pods := []any{pod("delta", net.Namespace("delta").Addr.String(), "", nil), pod("sotw", net.Namespace("sotw").Addr.String(), "", nil)}
 	m.startAt(t, files{"east/web.yaml": {web, slicesOf(web, at(b)...), pods}}, netip.AddrPortFrom(net.Host, 15010).String())
+	var proxies []*proxy
 	var traffic []*envoytest.Traffic
 	for name, sotw := range map[string]bool{"delta": false, "sotw": true} {
 		ns := net.Namespace(name)
-		m.intercept(t, ns, sotw)
+		proxies = append(proxies, m.intercept(t, ns, sotw))
 		get := func(ctx context.Context) error {
 			a, err := envoytest.Get(ctx, ns.HTTPClient(), "http://10.96.0.1:8000/", host("web"))
 			return same(a.Name, "steady", err)
@@ -206,7 +166,7 @@ func TestChurnBehindInterception(t *testing.T) {
 		envoytest.Eventually(t, limit, "the first answer", func() error { return get(t.Context()) })
 		traffic = append(traffic, envoytest.StartTraffic(t, 1, get))
 	}
-	c.run(t, traffic)
+	c.run(t, proxies, traffic)
 }
 
 // restart kills the hub and starts it again.

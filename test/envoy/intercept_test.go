@@ -72,13 +72,13 @@ func newIntercepted(t *testing.T, sotw bool) *intercepted {
 }
 
 // intercept sends a namespace's traffic to a sidecar, and starts it.
-func (m *mesh) intercept(t testing.TB, ns *envoytest.Namespace, sotw bool) {
+func (m *mesh) intercept(t testing.TB, ns *envoytest.Namespace, sotw bool) *proxy {
 	t.Helper()
 	if err := ns.Intercept(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	o := m.complete(ns.Name, bootstrap.Options{IP: ns.Addr, Interception: bootstrap.Redirect, SotW: sotw})
-	m.run(t, ns.Addr, envoytest.Options{Name: ns.Name, Bootstrap: config(t, o), Namespace: ns, UID: envoytest.ProxyUID})
+	return m.run(t, ns.Addr, envoytest.Options{Name: ns.Name, Bootstrap: config(t, o), Namespace: ns, UID: envoytest.ProxyUID})
 }
 
 // inbound is what a workload sees as its peer when its own sidecar calls it.
