@@ -16,6 +16,10 @@ type change struct {
 	gone  []uint32        // names that the proxy has and should not
 }
 
+func (c *change) grow(n int) {
+	c.send, c.ids, c.sums = make([]*resource, 0, n), make([]uint32, 0, n), make([]uint64, 0, n)
+}
+
 func (c *change) none() bool { return len(c.send)+len(c.empty)+len(c.gone) == 0 }
 
 // differ works out changes of one type for one proxy.
@@ -49,12 +53,16 @@ func (d *differ) everything(since uint64) {
 	if !d.w.wildcard {
 		all := d.w.sub.Clone()
 		all.Or(d.w.sent)
+		d.c.grow(int(all.GetCardinality()))
 		for it := all.Iterator(); it.HasNext(); {
 			d.one(it.Next(), since)
 		}
 		return
 	}
 	live := roaring.New()
+	if since == 0 { // most of the names are those that others hold too
+		d.c.grow(d.t.size())
+	}
 	for _, kind := range d.w.gen.Kinds() {
 		for key := range d.pc.Keys(kind) {
 			d.view(key, since, live)

@@ -191,10 +191,24 @@ func TestIncident76(t *testing.T) {
 		if p := r.server.Proxies()[0]; !slices.Equal(p.Types[0].Rejected, []string{bar}) {
 			t.Errorf("the status shows %+v", p.Types[0])
 		}
+		n := e.Refusals()
 		r.mesh.SetMesh() // everything is made anew and stays the same
 		synctest.Wait()
+		if e.Refusals() != n {
+			t.Error("what was refused was sent again")
+		}
 		r.mesh.Set(svc("bar.x", 1, "10.0.0.2"))
 		r.converged(1, e)
+		r.mesh.Set(svc("bar.x", badGeneration+1, "10.0.0.2"))
+		synctest.Wait()
+		if p := r.server.Proxies()[0]; p.Types[0].Nack == nil {
+			t.Errorf("the status shows no refusal: %+v", p.Types[0])
+		}
+		r.mesh.Delete(svc("bar.x", 1))
+		r.converged(1, e)
+		if p := r.server.Proxies()[0]; p.Types[0].Nack != nil || len(p.Types[0].Rejected) > 0 {
+			t.Errorf("what is gone is still refused: %+v", p.Types[0])
+		}
 	})
 }
 

@@ -21,6 +21,7 @@ type metrics struct {
 	queue          prometheus.Histogram
 	unserved       *prometheus.CounterVec
 	received       prometheus.Gauge
+	receivedMax    atomic.Int64
 
 	types []typeMetrics
 	sends prometheus.Observer
@@ -132,6 +133,19 @@ func (m *metrics) sent(typ, resources, bytes int, took time.Duration, err error)
 	t.sentN.Add(uint64(resources))
 	t.responsesN.Add(1)
 	t.bytesN.Add(uint64(bytes))
+}
+
+func (m *metrics) request(size int) {
+	for {
+		old := m.receivedMax.Load()
+		if int64(size) <= old {
+			return
+		}
+		if m.receivedMax.CompareAndSwap(old, int64(size)) {
+			m.received.Set(float64(size))
+			return
+		}
+	}
 }
 
 func (m *metrics) expired(typ int) { m.types[typ].expired.Inc() }

@@ -30,7 +30,10 @@ func (st *stream) answered(w *watch, nonce string, f *wire.Fault) {
 		return
 	}
 	st.status.acked(w, nonce, p.version)
-	st.s.metrics.recovered(w.typ, st.id.id)
+	if w.nacked && len(w.rejected) == 0 {
+		w.nacked = false
+		st.s.metrics.recovered(w.typ, st.id.id)
+	}
 	if p.whole != nil {
 		w.good = p.whole
 	}
@@ -59,6 +62,7 @@ func (st *stream) refused(w *watch, p pending, f *wire.Fault) {
 	if p.whole != nil && !p.probe {
 		ids = st.unaccepted(w, p.whole)
 	}
+	w.nacked = true
 	st.s.metrics.rejected(w.typ, st.id.id, f)
 	st.status.nacked(w, formatNonce(p.nonce), p.version, f, st.s.now())
 	st.s.log.Warn("proxy refused a response", "proxy", st.id.id, "type", w.rule.short, "version", p.version, "err", f.Message)

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/xds"
 	"github.com/isthmus-mesh/isthmus/xds/gen"
@@ -271,5 +274,66 @@ func TestManyNames(t *testing.T) {
 		}
 		r.mesh.Set(svc("foo.x", 0, "10.0.0.1"))
 		r.converged(1, e)
+	})
+}
+
+// TestGate: listeners wait for new clusters to be processed, but not for ever.
+func TestGate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(o *xds.Options) { o.GateWait = 700 * time.Millisecond })
+		e := r.envoy(wire.Delta, node(1))
+		defer e.Disconnect()
+		synctest.Wait()
+		e.Hold(gen.ClusterURL)
+		e.Hold(gen.EndpointURL)
+		r.mesh.Set(svc("foo.x", 0, "10.0.0.1"))
+		synctest.Wait()
+		if n := len(e.State()[gen.ListenerURL]); n != 0 {
+			t.Errorf("%d listeners came before their clusters were processed", n)
+		}
+		time.Sleep(time.Second)
+		r.converged(1, e)
+	})
+}
+
+// TestMaxAge: a stream ends, with a jitter, and tells the proxy to come again.
+func TestMaxAge(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(o *xds.Options) { o.MaxAge = 10 * time.Minute })
+		start := time.Now()
+		err := r.pipe(wire.Delta).Err()
+		if age := time.Since(start); status.Code(err) != codes.Unavailable || age < 8*time.Minute || age > 12*time.Minute {
+			t.Error(err, age)
+		}
+	})
+}
+
+// TestMetrics: the names that dashboards read are there.
+func TestMetrics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		reg := prometheus.NewRegistry()
+		r := newRig(t, func(o *xds.Options) { o.Registerer = reg })
+		e := r.envoy(wire.Delta, node(1), func(e *xdstest.Envoy) { e.Fault = picky })
+		defer e.Disconnect()
+		r.mesh.Set(svc("foo.x", badGeneration+1, "10.0.0.1"))
+		synctest.Wait()
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := map[string]bool{}
+		for _, f := range families {
+			have[f.GetName()] = true
+		}
+		for _, n := range []string{
+			"pilot_xds", "pilot_xds_pushes", "pilot_xds_push_time", "pilot_xds_send_time", "pilot_xds_config_size_bytes",
+			"pilot_total_xds_rejects", "pilot_xds_cds_reject", "pilot_total_xds_internal_errors", "pilot_xds_expired_nonce",
+			"pilot_xds_write_timeout", "pilot_xds_recv_max", "pilot_proxy_convergence_time", "pilot_proxy_queue_time",
+			"isthmus_xds_builds_total", "isthmus_xds_resources_sent_total", "isthmus_xds_classes", "isthmus_xds_memo_bytes",
+		} {
+			if !have[n] {
+				t.Errorf("%s is missing", n)
+			}
+		}
 	})
 }

@@ -107,11 +107,14 @@ func (st *stream) push(w *watch, pc *pushcontext.PushContext) error {
 			return nil
 		}
 	}
+	start := st.s.now()
 	r := st.prepare(w, pc)
 	if r == nil {
 		return nil
 	}
-	return st.send(w, r)
+	err := st.send(w, r)
+	st.s.metrics.types[w.typ].pushTime.Observe(st.s.now().Sub(start).Seconds())
+	return err
 }
 
 // reply is a response before it has a nonce.
@@ -187,7 +190,7 @@ func (st *stream) negatives(w *watch, ids []uint32, r *reply) {
 // removals tells that names are gone.
 func (st *stream) removals(w *watch, ids []uint32, r *reply) {
 	for _, id := range ids {
-		w.sent.Remove(id)
+		w.lost(id)
 		if w.rule.emptied && !w.wants(id) {
 			continue
 		}
@@ -213,10 +216,29 @@ func (s *Server) emptyResource(name string) *resource {
 func (st *stream) wholeReply(w *watch, pc *pushcontext.PushContext, c *change) *reply {
 	r := &reply{version: pc.Version, ids: c.ids, sums: c.sums, fresh: fresh(w, c.ids)}
 	all, ids := st.full(w, pc, w.suspect)
+	w.gone.AddMany(c.gone)
+	for it := w.gone.Iterator(); it.HasNext(); {
+		w.lost(it.Next())
+	}
 	w.gone.Clear()
+	st.forgetRefusals(w, pc)
 	w.sent = roaring.BitmapOf(ids...)
 	r.resources, r.whole = all, all
 	return r
+}
+
+// forgetRefusals drops what was refused and is no more; it was never part of what the proxy holds.
+func (st *stream) forgetRefusals(w *watch, pc *pushcontext.PushContext) {
+	if len(w.rejected) == 0 {
+		return
+	}
+	live := roaring.New()
+	each(st.s.factory, st.t, pc, st.aud, w, func(_ *resource, id uint32) { live.Add(id) })
+	for id := range w.rejected {
+		if !live.Contains(id) {
+			delete(w.rejected, id)
+		}
+	}
 }
 
 // full lists the state to send for a type: the current resources, but for held ones and those that

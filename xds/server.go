@@ -229,8 +229,10 @@ func (s *Server) enter(st *stream) {
 func (s *Server) leave(st *stream) {
 	if st.id != nil {
 		s.metrics.connected.WithLabelValues(st.id.version).Dec()
-		for typ := range s.rules {
-			s.metrics.recovered(typ, st.id.id)
+		for typ, w := range st.watches {
+			if w != nil && w.nacked {
+				s.metrics.recovered(typ, st.id.id)
+			}
 		}
 	}
 	s.mu.Lock()

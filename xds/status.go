@@ -39,7 +39,7 @@ type TypeStatus struct {
 	Resources  int // that the proxy holds
 	Sent       Mark
 	Acked      Mark
-	Nack       *Nack // the last refusal; nil if a later response was accepted
+	Nack       *Nack // the last refusal; nil once nothing refused is left
 	Rejected   []string
 }
 
@@ -110,7 +110,9 @@ func (s *streamStatus) acked(w *watch, nonce string, version uint64) {
 	defer s.mu.Unlock()
 	t := s.of(w)
 	t.Acked = Mark{Nonce: nonce, Version: version}
-	t.Nack = nil
+	if len(w.rejected) == 0 && w.suspect.IsEmpty() {
+		t.Nack = nil
+	}
 }
 
 func (s *streamStatus) nacked(w *watch, nonce string, version uint64, f *wire.Fault, now time.Time) {

@@ -137,6 +137,7 @@ func (st *stream) end() {
 
 // handle takes one request into the state; the turn that follows answers it.
 func (st *stream) handle(r *wire.Request) error {
+	st.s.metrics.request(r.Size)
 	if st.id == nil {
 		if r.TypeURL == healthURL {
 			return nil // a health probe's report comes before the proxy has introduced itself

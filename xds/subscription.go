@@ -29,6 +29,7 @@ type watch struct {
 	good []*resource // SotW full-state types: what it last accepted, by number
 	// rejected versions, not sent again until the content changes.
 	rejected map[uint32]uint64
+	nacked   bool // its last answer was a refusal
 	// known versions of a reconnecting proxy, until the first response.
 	known map[uint32]string
 	// early is what it was sent before it asked for the type that follows this one.
@@ -297,6 +298,12 @@ func moved[V any](m map[uint32]V, one func(uint32) uint32) map[uint32]V {
 		out[one(id)] = v
 	}
 	return out
+}
+
+// lost forgets a name that the proxy is no longer to have.
+func (w *watch) lost(id uint32) {
+	w.sent.Remove(id)
+	delete(w.rejected, id)
 }
 
 // refused reports whether the proxy refused the resource as it is.

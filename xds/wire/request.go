@@ -41,6 +41,7 @@ type Fault struct {
 type Request struct {
 	Protocol Protocol // set before the request is read
 
+	Size    int // bytes of the message
 	TypeURL string
 	Nonce   string
 	Node    []byte // encoded Node; nil when the message has none
@@ -116,7 +117,7 @@ var (
 
 // Unmarshal reads an encoded request of the protocol. It keeps b.
 func (r *Request) Unmarshal(b []byte) error {
-	*r = Request{Protocol: r.Protocol}
+	*r = Request{Protocol: r.Protocol, Size: len(b)}
 	for at := 0; at < len(b); {
 		num, typ, n := protowire.ConsumeTag(b[at:])
 		if n < 0 {

@@ -19,6 +19,9 @@ import (
 // with the bodies that are at fault.
 func (e *Envoy) apply(url string, items []item, removed []string) (fault string, refused map[string]string) {
 	e.received[url] += len(items)
+	for _, n := range removed {
+		e.forgive(url, n)
+	}
 	bad, reasons := e.faults(url, items)
 	refused = map[string]string{}
 	for _, i := range items {
@@ -64,6 +67,7 @@ func (e *Envoy) faults(url string, items []item) (bad map[string]bool, reasons [
 	for _, i := range items {
 		why := e.Fault(url, i.name, []byte(i.body))
 		if why == "" {
+			e.forgive(url, i.name)
 			continue
 		}
 		bad[i.name] = true

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -44,6 +45,7 @@ type Envoy struct {
 	telling    map[proto.Message]map[string]string // refused bodies by the request that says so
 	told       map[string]string                   // refused bodies that the server may not have heard of
 	received   map[string]int
+	refusals   int
 	done       chan struct{}
 	err        error
 }
@@ -125,6 +127,9 @@ func (e *Envoy) trace(format string, a ...any) {
 
 func (e *Envoy) send(m proto.Message) {
 	e.trace("-> %v", m)
+	if r, ok := m.(interface{ GetErrorDetail() *statuspb.Status }); ok && r.GetErrorDetail() != nil {
+		e.refusals++
+	}
 	if !e.introduced {
 		e.introduced = true
 		switch r := m.(type) {
@@ -233,6 +238,13 @@ func (e *Envoy) Received(url string) int {
 	return e.received[url]
 }
 
+// Refusals counts the responses that the client refused.
+func (e *Envoy) Refusals() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.refusals
+}
+
 // Warming lists the clusters that wait for endpoints.
 func (e *Envoy) Warming() []string {
 	e.mu.Lock()
@@ -322,6 +334,11 @@ func (e *Envoy) sotw(m *discoveryv3.DiscoveryResponse) {
 		for n := range t.have {
 			if !now[n] {
 				removed = append(removed, n)
+			}
+		}
+		for key := range maps.Clone(e.refused) {
+			if n, ok := strings.CutPrefix(key, m.TypeUrl+"/"); ok && !now[n] {
+				delete(e.refused, key) // the server may have forgotten it with the resource
 			}
 		}
 	}
