@@ -112,7 +112,7 @@ func New(o Options) *Controller {
 		members: map[model.ShardKey]*member{}, demoted: map[model.ShardKey]bool{}, reasons: map[string]int{},
 	}
 	c.debounce = debouncer{share: o.PushShare, windows: [lanes]window{
-		laneEndpoints: {o.EndpointQuiet, o.EndpointMax}, laneShape: {o.ShapeQuiet, o.ShapeMax},
+		laneEndpoints: {o.EndpointQuiet, o.EndpointMax, endpointStretch}, laneShape: {o.ShapeQuiet, o.ShapeMax, shapeStretch},
 	}}
 	c.metrics = newMetrics(o.Registerer, c)
 	return c
@@ -185,6 +185,7 @@ func (c *Controller) Run(ctx context.Context) error {
 
 // turn does everything that is due, and reports whether more is waiting.
 func (c *Controller) turn(ctx context.Context) (more bool) {
+	c.metrics.turns.Inc()
 	c.control(ctx)
 	more = c.drain()
 	now := time.Now()

@@ -11,19 +11,28 @@ const (
 	lanes
 )
 
-// maxStretch bounds how far measured push cost may delay a commit.
-const maxStretch = 5 * time.Second
+// How far measured push cost may delay a lane's commit. The bounds are small: a change of endpoints is
+// to reach every proxy within 300 ms under churn, and what is really too much is spaced out by the
+// proxies themselves, since a stream that is behind skips versions.
+const (
+	endpointStretch = 200 * time.Millisecond
+	shapeStretch    = 500 * time.Millisecond
+)
+
+// calmAfter is the time in which the memory of an earlier push's cost fades by half.
+const calmAfter = time.Second
 
 // window is one lane's timing.
 type window struct {
-	quiet time.Duration // commit when nothing came for so long …
-	max   time.Duration // … or when the first event is so old
+	quiet   time.Duration // commit when nothing came for so long …
+	max     time.Duration // … or when the first event is so old …
+	stretch time.Duration // … but so long after the last commit at most, however much pushing costs
 }
 
 // debouncer says when to commit. It is a pure state machine: every method is told the time.
 //
-// An event after an idle period is due at once. Otherwise a lane waits for a quiet period or for its
-// cap, and any commit waits until pushing the ones before took no more than its share of the time.
+// What comes after an idle period is due at once. Otherwise a lane waits for a quiet period or for its
+// cap, and for pushing the commits before to take no more than its share of the time, within bounds.
 type debouncer struct {
 	windows [lanes]window
 	share   float64 // part of the machine that pushing may take
@@ -57,38 +66,44 @@ func (d *debouncer) deadline() (time.Time, bool) {
 			at = t
 		}
 	}
-	if at.IsZero() {
-		return at, false
-	}
-	if rest := d.committed.Add(d.pause()); at.Before(rest) {
-		at = rest
-	}
-	return at, true
+	return at, !at.IsZero()
 }
 
 func (d *debouncer) laneDeadline(l lane, w window) time.Time {
-	if d.first[l].Sub(d.committed) >= w.quiet && d.first[l].Equal(d.last[l]) {
-		return d.first[l] // the first after an idle period
+	at := d.first[l] // what comes first after an idle period, be it one event or many, is due at once
+	if at.Sub(d.committed) < w.quiet {
+		at = sooner(d.last[l].Add(w.quiet), at.Add(w.max))
 	}
-	quiet, limit := d.last[l].Add(w.quiet), d.first[l].Add(w.max)
-	if limit.Before(quiet) {
-		return limit
-	}
-	return quiet
+	return later(at, d.committed.Add(d.pause(l)))
 }
 
-// pause is how long after a commit the next may come, given what pushing costs.
-func (d *debouncer) pause() time.Duration {
+func sooner(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// pause is how long after a commit the lane's next may come, given what pushing costs.
+func (d *debouncer) pause(l lane) time.Duration {
 	if d.share <= 0 {
 		return 0
 	}
-	return min(time.Duration(float64(d.cost)/d.share), maxStretch)
+	return min(time.Duration(float64(d.cost)/d.share), d.windows[l].stretch)
 }
 
 // commit records that everything pending was committed, and what pushing since the commit before
 // has cost.
 func (d *debouncer) commit(now time.Time, cost time.Duration) {
+	d.cost >>= max(0, min(now.Sub(d.committed)/calmAfter, 63))
+	d.cost = (d.cost + cost) / 2
 	d.first, d.last = [lanes]time.Time{}, [lanes]time.Time{}
 	d.committed = now
-	d.cost = (d.cost + cost) / 2
 }

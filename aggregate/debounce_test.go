@@ -41,7 +41,8 @@ func every(from, to, step int) []int {
 
 func newDebouncer(share float64) *debouncer {
 	return &debouncer{share: share, windows: [lanes]window{
-		laneEndpoints: {20 * time.Millisecond, 200 * time.Millisecond}, laneShape: {100 * time.Millisecond, time.Second},
+		laneEndpoints: {20 * time.Millisecond, 200 * time.Millisecond, endpointStretch},
+		laneShape:     {100 * time.Millisecond, time.Second, shapeStretch},
 	}}
 }
 
@@ -73,47 +74,82 @@ func TestDebounce(t *testing.T) {
 	}
 }
 
-// 300 changes in a burst must not be 300 pushes, and the dearer a push the fewer there are.
+// Several events taken in one turn, from several mailboxes, are due at once like a single one.
+func TestDebounceFirstOfMany(t *testing.T) {
+	t.Parallel()
+	d := newDebouncer(0.25)
+	d.commit(time.Unix(1, 0), 0)
+	for i := range 5 {
+		d.note(laneEndpoints, time.Unix(2, int64(i)))
+	}
+	if at, ok := d.deadline(); !ok || !at.Equal(time.Unix(2, 0)) {
+		t.Errorf("due at %v, want at once", at)
+	}
+	d.commit(time.Unix(2, 5), 0)
+	d.note(laneEndpoints, time.Unix(2, 10))
+	if at, _ := d.deadline(); !at.Equal(time.Unix(2, 10).Add(20 * time.Millisecond)) {
+		t.Errorf("what comes soon after is due at %v, want after the quiet period", at)
+	}
+}
+
+// 300 changes must not be 300 pushes, and the dearer a push the fewer there are.
 func TestDebounceStretchesWithCost(t *testing.T) {
 	t.Parallel()
 	var last int
-	for i, cost := range []time.Duration{0, 100 * time.Millisecond, 400 * time.Millisecond} {
-		n := len(trace(newDebouncer(0.25), cost, map[lane][]int{laneEndpoints: every(0, 3000, 10)}, 6000))
+	for i, cost := range []time.Duration{0, 10 * time.Millisecond, 20 * time.Millisecond, 40 * time.Millisecond} {
+		n := len(trace(newDebouncer(0.25), cost, map[lane][]int{laneEndpoints: every(0, 9000, 30)}, 12000))
 		if i > 0 && n >= last {
 			t.Errorf("cost %v: %d commits, not fewer than %d", cost, n, last)
 		}
-		if busy := time.Duration(n) * cost; busy > 2*time.Second { // a quarter of 6s, and the start
-			t.Errorf("cost %v: pushing takes %v of 6s", cost, busy)
+		if busy := time.Duration(n) * cost; busy > 9*time.Second/4+cost {
+			t.Errorf("cost %v: pushing takes %v of 9s", cost, busy)
 		}
 		last = n
 	}
 }
 
-func TestDebounceShrinksWhenCalm(t *testing.T) {
+// However much pushing costs, a change does not wait for longer than its lane's bound.
+func TestDebounceStretchIsBounded(t *testing.T) {
 	t.Parallel()
-	d := newDebouncer(0.25)
-	trace(d, time.Second, map[lane][]int{laneEndpoints: every(0, 3000, 100)}, 3000)
-	if d.pause() < time.Second {
-		t.Fatalf("pause under load: %v", d.pause())
-	}
-	for range 12 {
-		d.commit(d.committed.Add(time.Minute), 0)
-	}
-	if d.pause() > 5*time.Millisecond {
-		t.Errorf("pause after calm: %v", d.pause())
+	for l, most := range map[lane]int{laneEndpoints: 200, laneShape: 500} {
+		for _, cost := range []time.Duration{time.Minute, time.Hour} {
+			t.Run(fmt.Sprint(l, cost), func(t *testing.T) {
+				t.Parallel()
+				commits := trace(newDebouncer(0.25), cost, map[lane][]int{l: every(0, 3000, 150)}, 6000)
+				for i := 1; i < len(commits); i++ {
+					if gap := commits[i] - commits[i-1]; gap > most+150 { // the event came up to 150 ms after the commit
+						t.Errorf("%d ms between commits in %v", gap, commits)
+					}
+				}
+				if n := len(commits); n > 3000/most+2 {
+					t.Errorf("%d commits: the bound is never reached", n)
+				}
+			})
+		}
 	}
 }
 
-func TestDebouncePauseIsCapped(t *testing.T) {
+// What a storm cost is forgotten: commit by commit, and in time.
+func TestDebounceShrinksWhenCalm(t *testing.T) {
 	t.Parallel()
-	for _, cost := range []time.Duration{time.Minute, time.Hour} {
-		t.Run(fmt.Sprint(cost), func(t *testing.T) {
-			t.Parallel()
-			d := newDebouncer(0.25)
-			d.commit(time.Unix(1, 0), cost)
-			if d.pause() != maxStretch {
-				t.Errorf("pause %v, want %v", d.pause(), maxStretch)
-			}
-		})
+	stormy := func() *debouncer {
+		d := newDebouncer(0.25)
+		trace(d, time.Second, map[lane][]int{laneEndpoints: every(0, 3000, 100)}, 3000)
+		if d.pause(laneEndpoints) != endpointStretch {
+			t.Fatalf("pause under load: %v", d.pause(laneEndpoints))
+		}
+		return d
+	}
+	d := stormy()
+	for range 12 {
+		d.commit(d.committed.Add(100*time.Millisecond), 0)
+	}
+	if d.pause(laneEndpoints) > 5*time.Millisecond {
+		t.Errorf("pause after calm commits: %v", d.pause(laneEndpoints))
+	}
+	d = stormy()
+	d.commit(d.committed.Add(time.Hour), 0)
+	if d.pause(laneEndpoints) != 0 {
+		t.Errorf("pause after an idle hour: %v", d.pause(laneEndpoints))
 	}
 }

@@ -178,9 +178,9 @@ func TestBackoff(t *testing.T) {
 func TestPushCostSpacesCommits(t *testing.T) {
 	t.Parallel()
 	c := newTestController()
-	c.PushCost(time.Second * time.Duration(runtime.GOMAXPROCS(0)))
+	c.PushCost(40 * time.Millisecond * time.Duration(runtime.GOMAXPROCS(0)))
 	c.committed(time.Now())
-	if p := c.debounce.pause(); p != 2*time.Second { // half of a second, at a quarter share
-		t.Errorf("pause %v, want 2s", p)
+	if p := c.debounce.pause(laneEndpoints); p != 80*time.Millisecond { // half of 40 ms, at a quarter share
+		t.Errorf("pause %v, want 80ms", p)
 	}
 }

@@ -25,6 +25,7 @@ type metrics struct {
 	mergePanics prometheus.Counter     // isthmus_merge_panics_total
 	failures    *prometheus.CounterVec // isthmus_registry_failures_total
 	stuck       prometheus.Counter     // isthmus_mailbox_stuck_total
+	turns       prometheus.Counter     // isthmus_writer_turns_total
 }
 
 var latencyBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
@@ -57,10 +58,11 @@ func newMetrics(r prometheus.Registerer, c *Controller) *metrics {
 		mergePanics: counter("isthmus_merge_panics_total", "Services that could not be merged and keep their last good state."),
 		failures:    vec("isthmus_registry_failures_total", "Registry runs that ended by themselves.", "cluster", "provider"),
 		stuck:       counter("isthmus_mailbox_stuck_total", "Times that the oldest waiting change was found too old."),
+		turns:       counter("isthmus_writer_turns_total", "Turns of the writer: near zero while nothing changes."),
 	}
 	if r != nil {
 		r.MustRegister(m.inbound, m.triggers, m.services, m.debounce, m.init, m.timeouts, m.commitTime, m.conflicts, m.drift,
-			m.scrubbed, m.invalid, m.mergePanics, m.failures, m.stuck, &collector{c: c})
+			m.scrubbed, m.invalid, m.mergePanics, m.failures, m.stuck, m.turns, &collector{c: c})
 	}
 	return m
 }

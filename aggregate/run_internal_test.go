@@ -1,0 +1,99 @@
+package aggregate
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// doing is a registry that runs a function.
+type doing struct {
+	key model.ShardKey
+	run func(context.Context, model.Sink) error
+}
+
+func (d doing) Key() model.ShardKey                           { return d.key }
+func (d doing) Run(ctx context.Context, out model.Sink) error { return d.run(ctx, out) }
+
+func untilDone(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// The writer sleeps whatever it waits for: it takes a turn when something came or is due, and no other.
+func TestWriterDoesNotSpin(t *testing.T) {
+	t.Parallel()
+	full := func(out model.Sink) { out.Replace(model.NewShardBuilder().Build()) }
+	for name, tc := range map[string]struct {
+		run  func(context.Context, model.Sink) error
+		most int // turns in 10 s
+	}{
+		"idle": {func(ctx context.Context, out model.Sink) error {
+			full(out)
+			return untilDone(ctx)
+		}, 110},
+		"a scrub is due while pushing delays a commit": {func(ctx context.Context, out model.Sink) error {
+			full(out)
+			tick := time.NewTicker(70 * time.Millisecond)
+			defer tick.Stop()
+			for n := 0; ; n++ {
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-tick.C:
+				}
+				rk, s := svcRow(benchKey(0), "a", model.Labels{"n": time.Duration(n).String()})
+				s.Ports[0].Number = uint16(1 + n)
+				out.Put(model.Event{Row: rk, Obj: s})
+			}
+		}, 400},
+		"the gate is closed": {func(ctx context.Context, out model.Sink) error {
+			out.Status(model.Status{State: model.StateStale, Err: "no contact"})
+			return untilDone(ctx)
+		}, 10},
+		"stale": {func(ctx context.Context, out model.Sink) error {
+			full(out)
+			out.Status(model.Status{State: model.StateStale})
+			return untilDone(ctx)
+		}, 110},
+		"failing": {func(context.Context, model.Sink) error { return errors.New("no") }, 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := New(Options{Hub: pushcontext.NewHub(nil), ScrubEvery: 100 * time.Millisecond, StaleAfter: 5 * time.Second})
+				ctx, cancel := context.WithCancel(t.Context())
+				c.Attach(doing{benchKey(0), tc.run})
+				if turns := c.follow(ctx, 10*time.Second, tc.most+1); turns > tc.most {
+					t.Errorf("more than %d turns in 10 s", tc.most)
+				}
+				cancel()
+				if err := c.shutdown(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// follow takes turns as Run does, for some time and up to a number, and gives the number taken.
+func (c *Controller) follow(ctx context.Context, d time.Duration, most int) (turns int) {
+	for end := time.Now().Add(d); time.Now().Before(end) && turns < most; turns++ {
+		c.PushCost(time.Minute)
+		if c.turn(ctx) {
+			continue
+		}
+		select {
+		case <-c.wakeup:
+		case e := <-c.exits:
+			c.exited(e)
+		case <-time.After(time.Until(c.nextTime())):
+		}
+	}
+	return turns
+}
