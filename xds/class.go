@@ -62,8 +62,3 @@ func (a *audience) reduce(t gen.Traits) *reducedClass {
 	a.reduced = append(a.reduced, reducedClass{traits: t, id: a.classes.id(c), class: c})
 	return &a.reduced[len(a.reduced)-1]
 }
-
-// with gives an audience of the same proxy under another class.
-func (a *audience) with(c gen.Class) *audience {
-	return &audience{class: c, reader: a.reader, classes: a.classes}
-}

@@ -23,7 +23,6 @@ type play struct {
 	input   []byte
 	mesh    *xdstest.Mesh
 	started bool
-	nonce   string
 	sent    int
 }
 

@@ -127,7 +127,6 @@ type reply struct {
 	version   uint64
 	probe     bool
 	fresh     bool // holds names that the proxy did not have
-	urgent    bool
 }
 
 // prepare works out a type's next response and counts it as told; nil if there is none to send.
