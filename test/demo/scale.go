@@ -97,7 +97,7 @@ func (s *stage) failOver(ctx context.Context, out io.Writer, service, name strin
 		return err
 	}
 	say(out, "edited", "%s: %s is not ready", file, addrOf(backend))
-	return s.watch(ctx, out, start, "knows", func(p *proxy) func(context.Context) (bool, error) {
+	return s.watch(ctx, out, start, "avoids it", func(p *proxy) func(context.Context) (bool, error) {
 		return func(ctx context.Context) (bool, error) {
 			h, err := p.host(ctx, outbound(svc), backend.Addr)
 			return h != nil && h.GetHealthStatus().GetEdsHealthStatus() == corev3.HealthStatus_UNHEALTHY, err

@@ -200,8 +200,8 @@ func (s *stage) waitProxies(ctx context.Context, out io.Writer) error {
 	errs := make([]error, len(s.proxies))
 	for i, p := range s.proxies {
 		wait.Go(func() {
-			if err := p.WaitReady(ctx); err != nil {
-				errs[i] = fmt.Errorf("%s does not become ready: %w", p.label, err)
+			if err := p.waitServing(ctx); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", p.label, err)
 			}
 		})
 	}
@@ -213,6 +213,18 @@ func (s *stage) waitProxies(ctx context.Context, out io.Writer) error {
 		say(out, p.label, "Envoy on %s", p.options.IP)
 	}
 	return nil
+}
+
+// waitServing waits until the proxy is ready with all that it was sent.
+func (p *proxy) waitServing(ctx context.Context) error {
+	if err := p.WaitReady(ctx); err != nil {
+		return fmt.Errorf("not ready: %w", err)
+	}
+	rejected, err := p.Rejected(ctx)
+	if err == nil && len(rejected) > 0 {
+		err = fmt.Errorf("it can't use what it was sent; does another program listen on one of its ports? the end of its log:\n%s", p.Log())
+	}
+	return err
 }
 
 func say(out io.Writer, what, format string, args ...any) {

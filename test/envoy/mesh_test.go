@@ -269,7 +269,8 @@ func refusal(err error, status int) error {
 }
 
 // hosts are the addresses "IP:PORT" that the proxy has for a cluster, with
-// their health: true = it may be chosen.
+// their health: true = it may be chosen. They are nil if there is no such
+// cluster.
 func (p *proxy) hosts(ctx context.Context, cluster string) (map[string]bool, error) {
 	all, err := p.Clusters(ctx)
 	if err != nil {
@@ -286,7 +287,7 @@ func (p *proxy) hosts(ctx context.Context, cluster string) (map[string]bool, err
 		}
 		return hosts, nil
 	}
-	return nil, fmt.Errorf("%s has no cluster %s", p.Name, cluster)
+	return nil, nil
 }
 
 // outbound is the name of a service's Envoy cluster.

@@ -22,8 +22,7 @@ func (p *proxy) changes(ctx context.Context, sotw bool) (map[string]uint64, erro
 	return p.Stats(ctx, filter)
 }
 
-// connected waits until the proxy has a stream to the hub, and the hub has
-// answered on it: it was sent something for each type that it asks for.
+// connected waits until the proxy has a stream to the hub.
 func (p *proxy) connected(t testing.TB) {
 	t.Helper()
 	envoytest.Eventually(t, limit, p.Name+" to be connected", func() error {
@@ -48,6 +47,14 @@ func TestHubRestartUnderTraffic(t *testing.T) {
 	})
 }
 
+// restarted is a hub that ends and comes back under the traffic of its proxies.
+type restarted struct {
+	*mesh
+	end     func(*envoytest.Hub) error
+	proxies []*proxy
+	traffic []*envoytest.Traffic // by proxies
+}
+
 func hubRestart(t *testing.T, sotw bool, end func(*envoytest.Hub) error) {
 	m := newMesh(t)
 	web, old := service("web", "10.96.0.1", "http", 8000), service("old", "10.96.0.2", "http", 8001)
@@ -56,78 +63,118 @@ func hubRestart(t *testing.T, sotw bool, end func(*envoytest.Hub) error) {
 		"east/web.yaml": {web, slicesOf(web, at(first)...)},
 		"east/old.yaml": {old, slicesOf(old, at(first)...)},
 	})
-	proxies := []*proxy{
+	r := &restarted{mesh: m, end: end, proxies: []*proxy{
 		m.launch(t, "client", bootstrap.Options{SotW: sotw}),
 		m.launch(t, "gateway", bootstrap.Options{SotW: sotw, Type: bootstrap.Router, Expose: true}),
-	}
-	var traffic []*envoytest.Traffic
-	var before []map[string]uint64
-	for _, p := range proxies {
+	}}
+	for _, p := range r.proxies {
 		p.answers(t, host("web"), 8000, "first")
 		p.answers(t, host("old"), 8001, "first")
-		traffic = append(traffic, p.traffic(t, 1, host("web"), 8000))
-		counted, err := p.changes(t.Context(), sotw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		before = append(before, counted)
-	}
-	restart := func(meanwhile func()) {
-		if err := end(m.hub); err != nil {
-			t.Fatal(err)
-		}
-		for i, p := range proxies {
-			more(t, traffic[i], 20)
-			p.answers(t, host("old"), 8001, "first") // not only on connections that exist
-		}
-		meanwhile()
-		if err := m.hub.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range proxies {
-			p.connected(t)
-		}
+		r.traffic = append(r.traffic, p.traffic(t, 1, host("web"), 8000))
 	}
 
-	restart(func() {})
+	before := r.changes(t, sotw)
+	r.restart(t, func() {})
 	// What the proxies get next is something new: whatever was sent again came
 	// before it.
 	m.write(t, "east/web.yaml", web, slicesOf(web, at(first, second)...))
-	for i, p := range proxies {
+	for _, p := range r.proxies {
 		p.answers(t, host("web"), 8000, "second")
-		after, err := p.changes(t.Context(), sotw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		eds := "cluster." + outbound(host("web"), 8000) + ".update_success"
-		if !sotw && after[eds] != before[i][eds]+1 {
-			t.Errorf("%s was sent the endpoints of web %d times since the restart, want once", p.Name, after[eds]-before[i][eds])
-		}
-		delete(after, eds)
-		delete(before[i], eds)
-		if !maps.Equal(before[i], after) {
-			t.Errorf("%s was sent unchanged resources again:\n%s", p.Name, difference(before[i], after))
-		}
+	}
+	after := r.changes(t, sotw)
+	for i, p := range r.proxies {
+		p.onlyChange(t, "cluster."+outbound(host("web"), 8000)+".update_success", before[i], after[i])
+	}
+	if !sotw {
+		r.sent(t, map[string]float64{"cds": 0, "eds": float64(len(r.proxies)), "lds": 0, "rds": 0})
 	}
 
-	restart(func() {
+	r.restart(t, func() {
 		m.write(t, "east/web.yaml", web, slicesOf(web, at(second)...))
 		m.remove(t, "east/old.yaml")
 		m.write(t, "mesh.yaml", "connectTimeout: 3s") // every cluster is another one
 	})
-	for i, p := range proxies {
+	for i, p := range r.proxies {
 		p.modified(t, 1)
 		p.only(t, host("web"), 8000, "second")
 		p.closed(t, 8001)
-		envoytest.Eventually(t, limit, p.Name+" to drop the cluster of old", func() error {
-			_, err := p.hosts(t.Context(), outbound(host("old"), 8001))
-			if err == nil {
-				return errors.New("it has it")
-			}
-			return nil
-		})
-		flawless(t, traffic[i])
+		p.lacks(t, outbound(host("old"), 8001))
+		flawless(t, r.traffic[i])
 	}
+}
+
+// restart ends the hub, sees that the proxies serve without it, and starts it
+// again on what is changed meanwhile.
+func (r *restarted) restart(t *testing.T, meanwhile func()) {
+	t.Helper()
+	if err := r.end(r.hub); err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range r.proxies {
+		more(t, r.traffic[i], 20)
+		p.answers(t, host("old"), 8001, "first") // not only on connections that exist
+	}
+	meanwhile()
+	if err := r.hub.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range r.proxies {
+		p.connected(t)
+	}
+}
+
+// sent checks how many resources of each type the hub has sent since it started.
+func (m *mesh) sent(t *testing.T, want map[string]float64) {
+	t.Helper()
+	got := map[string]float64{}
+	for typ := range want {
+		n, err := m.hub.Metric(t.Context(), "isthmus_xds_resources_sent_total", fmt.Sprintf("type=%q", typ))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[typ] = n
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("the hub has sent %v, want %v", got, want)
+	}
+}
+
+func (r *restarted) changes(t *testing.T, sotw bool) (out []map[string]uint64) {
+	t.Helper()
+	for _, p := range r.proxies {
+		counted, err := p.changes(t.Context(), sotw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, counted)
+	}
+	return out
+}
+
+// onlyChange checks that nothing grew but one counter, by one. SotW has no such
+// counter: it sends endpoints again to every proxy that connects.
+func (p *proxy) onlyChange(t *testing.T, counter string, before, after map[string]uint64) {
+	t.Helper()
+	if n, ok := after[counter]; ok && n != before[counter]+1 {
+		t.Errorf("%s: %s grew by %d, want 1", p.Name, counter, n-before[counter])
+	}
+	delete(before, counter)
+	delete(after, counter)
+	if !maps.Equal(before, after) {
+		t.Errorf("%s was sent unchanged resources again:\n%s", p.Name, difference(before, after))
+	}
+}
+
+// lacks waits until the proxy does not have a cluster.
+func (p *proxy) lacks(t testing.TB, cluster string) {
+	t.Helper()
+	envoytest.Eventually(t, limit, p.Name+" to drop "+cluster, func() error {
+		hosts, err := p.hosts(t.Context(), cluster)
+		if hosts != nil {
+			err = errors.New("it has it")
+		}
+		return err
+	})
 }
 
 // A proxy may be there first.
