@@ -38,15 +38,16 @@ func gather(in *mergeInput, defs []ranked, shape *pushcontext.ShapeView) *gather
 	names := newPortNames(defs, shape.Ports)
 	for _, r := range in.endpoints {
 		g.leftOut = append(g.leftOut, r.obj.LeftOut...)
+		own := names.ofRow(r.id)
 		for i := range r.obj.Endpoints {
 			e := &r.obj.Endpoints[i]
-			name, known := names.of(r.id.shard, e.PortName)
+			name, known := own.of(e.PortName)
 			g.consider(in, shape, candidate{ep: e, id: r.id, index: i, source: sourceOf(e, r.obj), port: e.PortName}, name, known)
 		}
 	}
 	for _, d := range in.services {
 		for _, s := range in.join(d.id, d.obj) {
-			g.selected(in, shape, s, d.id.shard, names)
+			g.selected(in, shape, s, names.ofRow(d.id))
 		}
 	}
 	g.settle(shape)
@@ -86,7 +87,7 @@ func (g *gathered) refuse(c candidate, why model.Reason, detail string) {
 }
 
 // selected makes one endpoint per port of the service that selects the workload.
-func (g *gathered) selected(in *mergeInput, shape *pushcontext.ShapeView, s selected, by model.ShardKey, names portNames) {
+func (g *gathered) selected(in *mergeInput, shape *pushcontext.ShapeView, s selected, names definitionNames) {
 	for _, p := range s.by.Ports {
 		number, ok := workloadPort(s.obj, p)
 		e := workloadEndpoint(s, p.Name, number)
@@ -95,7 +96,7 @@ func (g *gathered) selected(in *mergeInput, shape *pushcontext.ShapeView, s sele
 			g.refuse(c, model.ReasonNoPort, "the workload names no port "+p.TargetName)
 			continue
 		}
-		name, known := names.of(by, p.Name)
+		name, known := names.of(p.Name)
 		g.consider(in, shape, c, name, known)
 	}
 }
@@ -201,39 +202,56 @@ func compareLeftOut(a, b model.LeftOut) int {
 	)
 }
 
-// portNames translates the port names of each shard's own definition to those of the merged service.
+// portNames translates the port names of each definition to those of the merged service.
 type portNames struct {
-	merged  []model.Port
-	byShard map[model.ShardKey]map[string]string // nil when all definitions agree
+	merged []model.Port
+	byRow  map[rowID]map[string]string          // nil when all definitions agree
+	first  map[model.ShardKey]map[string]string // of each shard's first definition
 }
 
 func newPortNames(defs []ranked, merged []model.Port) portNames {
 	n := portNames{merged: merged}
 	if len(defs) == 1 || slices.EqualFunc(defs[1:], defs[:len(defs)-1], func(a, b ranked) bool {
-		return slices.EqualFunc(a.obj.Ports, b.obj.Ports, func(p, q model.Port) bool { return p.Name == q.Name && p.Number == q.Number })
+		return slices.EqualFunc(a.obj.Ports, b.obj.Ports, func(p, q model.Port) bool { return p.Name == q.Name && samePort(p, q) })
 	}) {
 		return n
 	}
-	n.byShard = map[model.ShardKey]map[string]string{}
+	n.byRow, n.first = map[rowID]map[string]string{}, map[model.ShardKey]map[string]string{}
 	for _, d := range defs {
-		own := n.byShard[d.id.shard]
-		if own == nil {
-			own = map[string]string{}
-			n.byShard[d.id.shard] = own
-		}
+		own := make(map[string]string, len(d.obj.Ports))
 		for _, p := range d.obj.Ports {
-			i := slices.IndexFunc(merged, func(q model.Port) bool { return q.Number == p.Number })
 			if _, taken := own[p.Name]; !taken {
-				own[p.Name] = merged[i].Name
+				own[p.Name] = merged[indexPort(merged, p)].Name
 			}
+		}
+		n.byRow[d.id] = own
+		if n.first[d.id.shard] == nil {
+			n.first[d.id.shard] = own
 		}
 	}
 	return n
 }
 
-func (n portNames) of(shard model.ShardKey, name string) (string, bool) {
-	if own, ok := n.byShard[shard]; ok {
-		got, ok := own[name]
+// ofRow gives the names in the definition that an endpoints row belongs to: the one of the same
+// object (the inline endpoints of a ServiceEntry), or else its shard's first, which is the Service if
+// there is one.
+func (n portNames) ofRow(id rowID) definitionNames {
+	own, ok := n.byRow[id]
+	if !ok {
+		own = n.first[id.shard]
+	}
+	return definitionNames{own, n.merged}
+}
+
+// definitionNames translates the port names of one definition.
+type definitionNames struct {
+	own    map[string]string // nil: as in the merged service
+	merged []model.Port
+}
+
+func (n definitionNames) of(name string) (string, bool) {
+	if n.own != nil {
+		got, ok := n.own[name]
 		return got, ok
 	}
 	return name, slices.ContainsFunc(n.merged, func(p model.Port) bool { return p.Name == name })

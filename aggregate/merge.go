@@ -101,6 +101,15 @@ func exportOf(s *model.Service, m *mesh) pushcontext.Export {
 	return pushcontext.NewExport(s.ExportTo, m.view.Config.DefaultServiceExportTo, s.Namespace)
 }
 
+// samePort tells ports: a number may exist twice, once for UDP.
+func samePort(a, b model.Port) bool {
+	return a.Number == b.Number && (a.Protocol == model.ProtocolUDP) == (b.Protocol == model.ProtocolUDP)
+}
+
+func indexPort(ports []model.Port, p model.Port) int {
+	return slices.IndexFunc(ports, func(q model.Port) bool { return samePort(p, q) })
+}
+
 // mergePorts is the union by number; of several definitions of a number the first by precedence is
 // kept. Names stay unique, since endpoints are matched by them.
 func mergePorts(defs []ranked) ([]model.Port, []pushcontext.Conflict) {
@@ -109,12 +118,10 @@ func mergePorts(defs []ranked) ([]model.Port, []pushcontext.Conflict) {
 	for i, d := range defs {
 		var notes []string
 		for _, p := range d.obj.Ports {
-			kept := slices.IndexFunc(ports, func(q model.Port) bool { return q.Number == p.Number })
+			kept := indexPort(ports, p)
 			switch {
 			case kept < 0:
-				if slices.ContainsFunc(ports, func(q model.Port) bool { return q.Name == p.Name }) {
-					p.Name = strings.TrimPrefix(p.Name+"-"+strconv.Itoa(int(p.Number)), "-")
-				}
+				p.Name = freeName(ports, p)
 				ports = append(ports, p)
 				if i > 0 {
 					notes = append(notes, portText(p)+" added")
@@ -127,8 +134,25 @@ func mergePorts(defs []ranked) ([]model.Port, []pushcontext.Conflict) {
 			conflicts = append(conflicts, conflict("ports", defs[0].obj, d.obj, strings.Join(notes, "; ")))
 		}
 	}
-	slices.SortStableFunc(ports, func(a, b model.Port) int { return cmp.Compare(a.Number, b.Number) })
+	slices.SortStableFunc(ports, func(a, b model.Port) int {
+		return cmp.Or(cmp.Compare(a.Number, b.Number), compareTrue(a.Protocol != model.ProtocolUDP, b.Protocol != model.ProtocolUDP))
+	})
 	return ports, conflicts
+}
+
+// freeName gives the port's name or, if another port has it, one made from its number.
+func freeName(ports []model.Port, p model.Port) string {
+	taken := func(name string) bool {
+		return slices.ContainsFunc(ports, func(q model.Port) bool { return q.Name == name })
+	}
+	if !taken(p.Name) {
+		return p.Name
+	}
+	name := strings.TrimPrefix(p.Name+"-"+strconv.Itoa(int(p.Number)), "-")
+	for i, base := 2, name; taken(name); i++ {
+		name = base + "-" + strconv.Itoa(i)
+	}
+	return name
 }
 
 func portText(p model.Port) string {

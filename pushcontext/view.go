@@ -72,7 +72,7 @@ type ShapeView struct {
 	base
 	Key             model.ServiceKey
 	Name            string
-	Ports           []model.Port // union over shards, by number
+	Ports           []model.Port // union over shards, by number; one number may be there twice, the second time for UDP
 	Addresses       map[model.ClusterID][]netip.Prefix
 	MeshAddresses   bool // Addresses hold in every member (ServiceEntry), not only in their own
 	Resolution      model.Resolution
@@ -123,14 +123,14 @@ func (v *ServiceView) Port(name string) []LocalityEndpoints {
 	return nil
 }
 
-// PortNumbered gives the service port with the number.
-func (s *ShapeView) PortNumbered(n uint16) (model.Port, bool) {
+// PortNumbered gives the service port with the number; of two, the one that is not UDP.
+func (s *ShapeView) PortNumbered(n uint16) (found model.Port, ok bool) {
 	for _, p := range s.Ports {
-		if p.Number == n {
-			return p, true
+		if p.Number == n && (!ok || found.Protocol == model.ProtocolUDP) {
+			found, ok = p, true
 		}
 	}
-	return model.Port{}, false
+	return found, ok
 }
 
 // HostView is every service with one host name: usually one, several when ServiceEntries of several
