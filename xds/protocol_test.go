@@ -258,7 +258,8 @@ func TestStalls(t *testing.T) {
 // TestManyNames: names that nobody holds any more are forgotten, and streams follow.
 func TestManyNames(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t)
+		reg := prometheus.NewRegistry()
+		r := newRig(t, func(o *xds.Options) { o.Registerer = reg })
 		e := r.envoy(wire.Delta, node(1))
 		defer e.Disconnect()
 		for round := range 12 {
@@ -274,6 +275,15 @@ func TestManyNames(t *testing.T) {
 		}
 		r.mesh.Set(svc("foo.x", 0, "10.0.0.1"))
 		r.converged(1, e)
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if n := f.GetMetric()[0].GetGauge().GetValue(); f.GetName() == "isthmus_xds_names" && n > 9000 {
+				t.Errorf("%v names of 12 000 are still known", n)
+			}
+		}
 	})
 }
 
