@@ -93,7 +93,7 @@ func (d *differ) view(key pushcontext.ViewKey, since uint64, live *roaring.Bitma
 	for i, r := range b.resources {
 		id := r.id(d.t, d.w.typ, d.w.gen)
 		live.Add(id)
-		if rev > since || !d.w.sent.Contains(id) || d.w.old != nil && !same(before, r, i) {
+		if d.news(key, r, id, rev, since) || d.w.old != nil && !same(before, r, i) {
 			d.offer(r, id)
 		}
 	}
@@ -104,25 +104,36 @@ func same(before *built, r *resource, i int) bool {
 	if before == nil || r.failed() {
 		return false
 	}
-	if i < len(before.resources) && before.resources[i].name == r.name {
-		o := before.resources[i]
-		return !o.failed() && o.Version == r.Version
-	}
-	o := before.find(r.name)
+	o := before.at(i, r.name)
 	return o != nil && !o.failed() && o.Version == r.Version
+}
+
+// news reports whether a proxy that was last looked at in version since lacks the resource as it is.
+// If its class has changed since then, what is known of the resource is that of another class.
+func (d *differ) news(key pushcontext.ViewKey, r *resource, id uint32, rev, since uint64) bool {
+	switch {
+	case !d.w.sent.Contains(id):
+		return true
+	case rev <= since:
+		return false
+	case d.w.old != nil:
+		return true
+	}
+	return r.rev > since || d.pc.SameSince(key, &d.a.reader) > since
 }
 
 // one looks at one subscribed name.
 func (d *differ) one(id uint32, since uint64) {
 	name := d.t.name(id)
 	r, rev, sure := d.lookup(d.a, name)
+	key, _ := keyOf(d.w.gen, name)
 	switch {
 	case !sure:
 	case r == nil:
 		if d.w.sent.Contains(id) {
 			d.c.gone = append(d.c.gone, id)
 		}
-	case rev > since || !d.w.sent.Contains(id):
+	case d.news(key, r, id, rev, since):
 		d.offer(r, id)
 	case d.w.old != nil:
 		if o, _, _ := d.lookup(d.w.old, name); o == nil || o.failed() || r.failed() || o.Version != r.Version {
@@ -158,19 +169,24 @@ func (d *differ) key(key pushcontext.ViewKey) {
 	if !d.w.wildcard && !anyOf(owned, d.w.sub) {
 		return
 	}
-	b, _ := d.f.of(d.pc, d.w.typ, key, d.a)
+	b, rev := d.f.of(d.pc, d.w.typ, key, d.a)
 	if b != nil && b.unlisted {
 		return
 	}
+	same := roaring.New()
 	if b != nil {
 		for _, r := range b.resources {
-			if id := r.id(d.t, d.w.typ, d.w.gen); d.w.wants(id) {
+			switch id := r.id(d.t, d.w.typ, d.w.gen); {
+			case !d.w.wants(id):
+			case d.news(key, r, id, rev, d.w.last):
 				d.offer(r, id)
+			default:
+				same.Add(id)
 			}
 		}
 	}
-	for _, id := range owned { // what is wanted and still listed was offered
-		if !d.c.done.Contains(id) && d.w.sent.Contains(id) {
+	for _, id := range owned { // what is wanted and still listed was offered, or is as it was
+		if !d.c.done.Contains(id) && d.w.sent.Contains(id) && !same.Contains(id) {
 			d.c.gone = append(d.c.gone, id)
 		}
 	}

@@ -143,13 +143,15 @@ func TestIncident81(t *testing.T) {
 		r.mesh.Set(svc("other.x", 0))
 		r.converged(1, e)
 		order = nil
-		r.mesh.Set(svc("foo.x", 0, "10.0.0.1"))
+		added := svc("foo.x", 0, "10.0.0.1")
+		added.Ports = []uint16{81}
+		r.mesh.Set(added)
 		r.converged(1, e)
 		if want := []string{"cluster", "endpoint", "listener", "route"}; !slices.Equal(order, want) {
 			t.Errorf("added in the order %v, want %v", order, want)
 		}
 		order = nil
-		r.mesh.Delete(svc("foo.x", 0))
+		r.mesh.Delete(added)
 		r.converged(1, e)
 		if slices.Index(order, "route") > slices.Index(order, "cluster") {
 			t.Errorf("removed in the order %v: a route led to a cluster that was no more", order)

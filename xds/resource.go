@@ -16,6 +16,7 @@ import (
 type resource struct {
 	*wire.Resource // nil when the build failed
 	name           string
+	rev            uint64        // version since which its content is the same
 	number         atomic.Uint64 // its number in a name table: era << 32 | id
 }
 
@@ -35,6 +36,7 @@ func (r *resource) id(t *names, typ int, g gen.Generator) uint32 {
 // built is everything one generator makes of one view for one class. It is immutable.
 type built struct {
 	resources []*resource
+	traits    gen.Traits // that it depends on
 	// unlisted: the generator failed to say what there is; nothing of the view is sent or removed.
 	unlisted bool
 }
@@ -49,6 +51,23 @@ func (b *built) find(name string) *resource {
 		}
 	}
 	return nil
+}
+
+// inherit makes resources that are as they were as old as they were.
+func (b *built) inherit(before *built) {
+	for i, r := range b.resources {
+		if o := before.at(i, r.name); o != nil && !o.failed() && !r.failed() && o.Version == r.Version {
+			r.rev = o.rev
+		}
+	}
+}
+
+// at finds a resource that most likely stands at index i.
+func (b *built) at(i int, name string) *resource {
+	if i < len(b.resources) && b.resources[i].name == name {
+		return b.resources[i]
+	}
+	return b.find(name)
 }
 
 // perProxy are traits that hardly two proxies share: what depends on them is not kept, or a view
@@ -82,12 +101,17 @@ func (f *factory) derive(view pushcontext.View, typ int, key pushcontext.ViewKey
 		return &built{unlisted: true}
 	}
 	c := a.reduce(traits)
+	memo, k := view.Derived(), pushcontext.MemoKey{Generator: uint8(typ), Class: c.id}
 	if traits&perProxy != 0 || f.kept.Load() > f.budget {
 		b, _ := f.build(view, typ, key, c.class)
 		return b
 	}
-	return view.Derived().Do(pushcontext.MemoKey{Generator: uint8(typ), Class: c.id}, func() any {
+	return memo.Do(k, func() any {
 		b, size := f.build(view, typ, key, c.class)
+		b.traits = traits
+		if before, ok := memo.Before(k).(*built); ok && before.traits == traits {
+			b.inherit(before)
+		}
 		f.kept.Add(size)
 		runtime.AddCleanup(b, func(n int64) { f.kept.Add(-n) }, size)
 		return b
@@ -103,7 +127,7 @@ func (f *factory) build(view pushcontext.View, typ int, key pushcontext.ViewKey,
 	}
 	b, size := &built{resources: make([]*resource, len(names))}, int64(0)
 	for i, n := range names {
-		r := &resource{name: n}
+		r := &resource{name: n, rev: view.Revision()}
 		if body, err := bodyOf(g, view, c, n); err != nil {
 			f.report(typ, key, n, err)
 		} else {
