@@ -86,6 +86,9 @@ func newChurn(t testing.TB, m *mesh) *churn {
 		// No two edits are sent together, unless a proxy is slow.
 		m.args = []string{"--endpoint-debounce=0", "--endpoint-debounce-max=0", "--config-debounce=0", "--config-debounce-max=0"}
 	}
+	if c.IntN(2) == 0 {
+		m.args = append(m.args, "--max-connection-age=500ms") // proxies connect again and again
+	}
 	for _, cluster := range []string{"east", "west"} {
 		for i := range 4 {
 			c.backends[cluster] = append(c.backends[cluster], m.backend(t, envoytest.HTTP1, fmt.Sprint(cluster, i)))
