@@ -34,6 +34,8 @@ test: check ## check, then every test with the race detector, real Envoy include
 	@$(setup) net
 	@export ISTHMUS_ENVOY="$$($(setup) envoy)"; \
 	race=$$([[ $$(go env CGO_ENABLED) == 1 ]] && echo -race || true); \
+	$(setup) waiting "running the tests of published snapshots with checksums (-tags isthmus_assert)" \
+		go test -tags isthmus_assert -timeout $(TIMEOUT) ./pushcontext ./aggregate ./test/script; \
 	$(setup) waiting "running all tests (go test $$race $(PKG)); the first run compiles every dependency" \
 		env PATH="$$PATH:/usr/sbin:/sbin" go test $$race -timeout $(TIMEOUT) $(ARGS) $(PKG)
 
@@ -70,6 +72,7 @@ lint-fmt:
 
 lint-vet:
 	@$(setup) waiting "check: go vet" go vet ./...
+	@$(setup) waiting "check: go vet -tags isthmus_assert" go vet -tags isthmus_assert ./pushcontext
 
 lint-static:
 	@bin="$$($(setup) staticcheck)"; $(setup) waiting "check: staticcheck" "$$bin" ./...
