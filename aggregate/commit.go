@@ -32,8 +32,10 @@ func (c *Controller) commit(now time.Time) {
 	merged := time.Now()
 	in.Services = c.changes(dirty, views)
 	in.Configs = c.refreshConfigs()
-	in.Shards = c.shardInfos()
-	if len(in.Services) > 0 || in.Mesh != nil || c.infoChanged(in) {
+	in.NoService = c.refreshOrphans()
+	c.refreshShards()
+	in.Shards = c.infos
+	if len(in.Services) > 0 || in.Mesh != nil || c.infoChanged || c.state.configs && !slices.Equal(c.configs, in.Configs) {
 		c.publish(in, len(dirty), begin, merged)
 	}
 	c.committed(now)
@@ -42,7 +44,7 @@ func (c *Controller) commit(now time.Time) {
 func (c *Controller) publish(in pushcontext.Commit, dirty int, begin, merged time.Time) {
 	pc, d := c.builder.Commit(in)
 	c.opts.Hub.Publish(pc, d)
-	c.infos, c.configs = in.Shards, in.Configs
+	c.configs, c.infoChanged = in.Configs, false
 	end := time.Now()
 	c.metrics.commit(c, end.Sub(begin))
 	var age time.Duration
@@ -104,8 +106,8 @@ func (c *Controller) refreshClusters() {
 }
 
 // mergeAll merges the dirty hosts; result i belongs to host i.
-func (c *Controller) mergeAll(dirty []hostKey) [][]*pushcontext.ServiceView {
-	out := make([][]*pushcontext.ServiceView, len(dirty))
+func (c *Controller) mergeAll(dirty []hostKey) []merged {
+	out := make([]merged, len(dirty))
 	workers := runtime.GOMAXPROCS(0)
 	if len(dirty) < parallelFrom || workers == 1 {
 		for i, k := range dirty {
@@ -126,15 +128,24 @@ func (c *Controller) mergeAll(dirty []hostKey) [][]*pushcontext.ServiceView {
 	return out
 }
 
+// merged is what came of one host.
+type merged struct {
+	views   []*pushcontext.ServiceView
+	orphans map[model.ServiceKey][]model.LeftOut // endpoints without a service
+}
+
 // mergeHost merges the services of one host. It only reads writer state. A service that can't be
 // merged keeps its last good view.
-func (c *Controller) mergeHost(k hostKey) []*pushcontext.ServiceView {
+func (c *Controller) mergeHost(k hostKey) (out merged) {
 	h := c.state.hosts[k]
 	if h == nil {
-		return nil
+		return out
 	}
-	var out []*pushcontext.ServiceView
 	for _, in := range partition(k, h.services, h.endpoints, c.mesh, c.clusters) {
+		if len(in.services) == 0 {
+			out.orphan(in)
+			continue
+		}
 		in.demoted, in.join, in.old = c.demoted, c.state.sel.join, h.view(in.key)
 		v, err := mergeContained(in)
 		if err != nil {
@@ -145,7 +156,7 @@ func (c *Controller) mergeHost(k hostKey) []*pushcontext.ServiceView {
 			v = carry(v, c.mesh.view)
 		}
 		if v != nil {
-			out = append(out, v)
+			out.views = append(out.views, v)
 		}
 	}
 	return out
@@ -153,13 +164,22 @@ func (c *Controller) mergeHost(k hostKey) []*pushcontext.ServiceView {
 
 // carry gives a copy of a view that could not be merged under new settings.
 func carry(v *pushcontext.ServiceView, m *pushcontext.MeshView) *pushcontext.ServiceView {
-	s := v.Shape
-	return &pushcontext.ServiceView{Endpoints: v.Endpoints, LeftOut: v.LeftOut, Demoted: v.Demoted, Shape: &pushcontext.ShapeView{
-		Key: s.Key, Name: s.Name, Ports: s.Ports, Addresses: s.Addresses, MeshAddresses: s.MeshAddresses, Resolution: s.Resolution,
-		External: s.External, AliasOf: s.AliasOf, Export: s.Export, ServiceAccounts: s.ServiceAccounts, Traffic: s.Traffic,
-		NodeLocal: s.NodeLocal, PublishNotReady: s.PublishNotReady, Persistent: s.Persistent, Created: s.Created, Native: s.Native,
-		Inline: s.Inline, Contributions: s.Contributions, Conflicts: s.Conflicts, Mesh: m,
-	}}
+	next := &pushcontext.ServiceView{}
+	copyFields(next, v)
+	next.Shape = &pushcontext.ShapeView{}
+	copyFields(next.Shape, v.Shape)
+	next.Shape.Mesh = m
+	return next
+}
+
+// copyFields copies the exported fields of a struct, those that are added later too.
+func copyFields[T any](to, from *T) {
+	a, b := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
+	for i := range a.NumField() {
+		if a.Type().Field(i).IsExported() {
+			a.Field(i).Set(b.Field(i))
+		}
+	}
 }
 
 func mergeContained(in *mergeInput) (v *pushcontext.ServiceView, err error) {
@@ -182,27 +202,29 @@ func (h *hostRows) view(k model.ServiceKey) *pushcontext.ServiceView {
 
 // changes compares merged views with the published ones, remembers them, and forgets hosts of which
 // nothing is left.
-func (c *Controller) changes(dirty []hostKey, views [][]*pushcontext.ServiceView) []pushcontext.Change {
+func (c *Controller) changes(dirty []hostKey, results []merged) []pushcontext.Change {
 	var out []pushcontext.Change
 	for i, k := range dirty {
 		h := c.state.hosts[k]
 		if h == nil {
 			continue
 		}
+		views := results[i].views
 		for _, old := range h.views {
-			if !slices.ContainsFunc(views[i], func(v *pushcontext.ServiceView) bool { return v.Shape.Key == old.Shape.Key }) {
+			if !slices.ContainsFunc(views, func(v *pushcontext.ServiceView) bool { return v.Shape.Key == old.Shape.Key }) {
 				out = append(out, pushcontext.Change{Key: old.Shape.Key})
 				c.metrics.conflicts.Sub(float64(conflictCount(old)))
 			}
 		}
-		for _, v := range views[i] {
+		for _, v := range views {
 			if old := h.view(v.Shape.Key); old != v {
 				out = append(out, pushcontext.Change{Key: v.Shape.Key, View: v})
 				c.metrics.conflicts.Add(float64(conflictCount(v) - conflictCount(old)))
 			}
 		}
-		c.views += len(views[i]) - len(h.views)
-		h.views = views[i]
+		c.views += len(views) - len(h.views)
+		h.views = views
+		c.setOrphans(h, results[i].orphans)
 		if h.empty() {
 			delete(c.state.hosts, k)
 		}
@@ -236,16 +258,6 @@ func (c *Controller) refreshConfigs() []*model.Config {
 		}
 	}
 	return out
-}
-
-// infoChanged reports whether anything but services differs from the last snapshot.
-func (c *Controller) infoChanged(in pushcontext.Commit) bool {
-	return c.state.configs && !slices.Equal(c.configs, in.Configs) || !slices.EqualFunc(c.infos, in.Shards, sameInfo)
-}
-
-func sameInfo(a, b pushcontext.ShardInfo) bool {
-	a.LastEvent, a.SyncedAt = b.LastEvent, b.SyncedAt // known without a version of their own
-	return reflect.DeepEqual(a, b)
 }
 
 // markShard makes every service dirty that rows of the shard concern.

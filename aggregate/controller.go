@@ -71,7 +71,8 @@ type Controller struct {
 	exits   chan exit     // a registry's Run returned
 	seed    maphash.Seed  // groups hosts for the scrub
 
-	cost atomic.Int64 // ns of machine time spent pushing since the last commit
+	cost   atomic.Int64                            // ns of machine time spent pushing since the last commit
+	shards atomic.Pointer[[]pushcontext.ShardInfo] // infos, for others
 
 	mu    sync.Mutex
 	ops   []op                        // guarded by mu
@@ -86,13 +87,20 @@ type Controller struct {
 	mesh      *mesh
 	clusters  []model.ClusterID // of the attached registries, sorted
 	configs   []*model.Config
-	infos     []pushcontext.ShardInfo // as last published
+	infos     []pushcontext.ShardInfo // by key; replaced, never changed
 	demoted   map[model.ShardKey]bool
-	force     bool      // commit at once
-	open      bool      // serving gate
-	views     int       // services published
-	oldest    time.Time // arrival of the oldest event applied since the last commit
+	orphans   map[model.ServiceKey][]model.LeftOut // endpoints without a service
+	noService map[model.ServiceKey][]model.LeftOut // orphans as last published
+	force     bool                                 // commit at once
+	open      bool                                 // serving gate
+	views     int                                  // services published
+	oldest    time.Time                            // arrival of the oldest event applied since the last commit
 	reasons   map[string]int
+
+	regrouped     bool // a registry came or went since infos was made
+	infoChanged   bool // infos differ from those published
+	orphanChanged bool // orphans differ from those published
+
 	nextScrub time.Time
 	scrubbed  uint64 // passes
 }
@@ -110,6 +118,7 @@ func New(o Options) *Controller {
 		opts: o, wakeup: make(chan struct{}, 1), ready: make(chan struct{}), exits: make(chan exit), seed: maphash.MakeSeed(),
 		boxes: map[*mailbox]model.ShardKey{}, state: newState(), builder: pushcontext.NewBuilder(),
 		members: map[model.ShardKey]*member{}, demoted: map[model.ShardKey]bool{}, reasons: map[string]int{},
+		orphans: map[model.ServiceKey][]model.LeftOut{},
 	}
 	c.debounce = debouncer{share: o.PushShare, windows: [lanes]window{
 		laneEndpoints: {o.EndpointQuiet, o.EndpointMax, endpointStretch}, laneShape: {o.ShapeQuiet, o.ShapeMax, shapeStretch},
@@ -153,6 +162,15 @@ func (c *Controller) Ready() bool {
 // ReadyCh is closed when the serving gate opens.
 func (c *Controller) ReadyCh() <-chan struct{} { return c.ready }
 
+// Shards describes the attached registries, by key: as in the newest snapshot and, while the serving gate
+// is closed, as they are. The slice must not be changed.
+func (c *Controller) Shards() []pushcontext.ShardInfo {
+	if p := c.shards.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
 // PushCost adds processor time that was spent on bringing a commit to proxies, summed over all
 // goroutines. When it grows, commits are spaced out.
 func (c *Controller) PushCost(d time.Duration) { c.cost.Add(int64(d)) }
@@ -194,6 +212,7 @@ func (c *Controller) turn(ctx context.Context) (more bool) {
 	}
 	c.timers(ctx, now)
 	if !c.open {
+		c.refreshShards()
 		c.tryOpen(now)
 	}
 	if at, due := c.debounce.deadline(); c.open && (c.force || due && !now.Before(at)) {
@@ -256,7 +275,7 @@ func (c *Controller) receive(m *member, in *instance, b batch) (more bool) {
 
 func (c *Controller) apply(m *member, evs []model.Event, now time.Time) {
 	sh := c.state.shard(m.key)
-	m.lastEvent = now
+	m.lastEvent, m.changed = now, true
 	for _, ev := range evs {
 		if !c.valid(m.key)(ev.Row, ev.Obj) || !c.state.put(sh, ev.Row, ev.Obj) {
 			continue

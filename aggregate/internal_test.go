@@ -3,6 +3,7 @@ package aggregate
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"runtime"
 	"slices"
 	"testing"
@@ -140,6 +141,30 @@ func TestMergePanicIsContained(t *testing.T) {
 	}
 }
 
+// A view carried over under new settings has every field of the old one.
+func TestCarryCopiesEveryField(t *testing.T) {
+	t.Parallel()
+	c := newTestController()
+	rk, s := svcRow(benchKey(0), "a", nil)
+	s.Resolution, s.External, s.AliasOf, s.NodeLocal, s.PublishNotReady, s.Persistent = model.DNSLB, true, "b", true, true, true
+	c.state.put(c.state.shard(benchKey(0)), rk, s)
+	c.commit(time.Now())
+	old := c.state.hosts[hostKey{"ns", "a"}].views[0]
+	m := &pushcontext.MeshView{}
+	next := carry(old, m)
+	if next.Revision() != 0 || next.Shape.Revision() != 0 || next.Shape.Mesh != m {
+		t.Errorf("not a fresh view: %+v", next)
+	}
+	for _, pair := range [][2]any{{old, next}, {old.Shape, next.Shape}} {
+		a, b := reflect.ValueOf(pair[0]).Elem(), reflect.ValueOf(pair[1]).Elem()
+		for i := range a.NumField() {
+			if f := a.Type().Field(i); f.IsExported() && f.Name != "Shape" && f.Name != "Mesh" && !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
+				t.Errorf("field %s is %v, was %v", f.Name, b.Field(i), a.Field(i))
+			}
+		}
+	}
+}
+
 // Many workers give what one gives.
 func TestParallelMergeEqualsSerial(t *testing.T) {
 	t.Parallel()
@@ -157,7 +182,7 @@ func TestParallelMergeEqualsSerial(t *testing.T) {
 	}
 	all := c.mergeAll(dirty)
 	for i, k := range dirty {
-		if one := c.mergeHost(k); !slices.EqualFunc(all[i], one, SameView) {
+		if one := c.mergeHost(k); !slices.EqualFunc(all[i].views, one.views, SameView) {
 			t.Fatalf("%v: %d workers give something else than one", k, runtime.GOMAXPROCS(0))
 		}
 	}

@@ -22,6 +22,9 @@ type member struct {
 	shadow    *instance
 	syncedAt  time.Time
 	lastEvent time.Time
+	orphans   int                   // endpoints without a service
+	info      pushcontext.ShardInfo // as last listed
+	changed   bool                  // since then
 }
 
 // instance is one attached registry. A failed one runs again, with a new mailbox each time.
@@ -60,6 +63,7 @@ func (c *Controller) attach(ctx context.Context, r model.Registry) {
 	case m == nil:
 		m = &member{key: key, active: in}
 		c.members[key] = m
+		c.regrouped = true
 		c.state.shard(key)
 	case m.shadow != nil: // a replacement that never synced is replaced itself
 		c.end(m.shadow)
@@ -69,11 +73,12 @@ func (c *Controller) attach(ctx context.Context, r model.Registry) {
 	}
 	c.opts.Log.Info("registry attached", "cluster", key.Cluster, "provider", key.Provider, "replacement", m.shadow == in)
 	c.start(ctx, in)
-	c.touch(now)
+	c.touch(m, now)
 }
 
-// touch makes the next snapshot carry current shard infos.
-func (c *Controller) touch(now time.Time) {
+// touch makes the next snapshot carry the member's current info.
+func (c *Controller) touch(m *member, now time.Time) {
+	m.changed = true
 	c.debounce.note(laneShape, now)
 }
 
@@ -169,6 +174,7 @@ func (c *Controller) detach(k model.ShardKey) {
 		c.end(in)
 	}
 	delete(c.members, k)
+	c.regrouped = true
 	c.state.drop(c.state.shard(k))
 	delete(c.demoted, k)
 	c.force = true
@@ -194,7 +200,7 @@ func (c *Controller) takeFull(m *member, in *instance, full *model.ShardState, n
 	if n := c.state.replace(c.state.shard(m.key), full, c.valid(m.key)); n > 0 {
 		c.note(laneShape, reason, now)
 	}
-	c.touch(now)
+	c.touch(m, now)
 	c.demote(m, now)
 }
 
@@ -216,7 +222,7 @@ func (c *Controller) takeStatus(m *member, in *instance, s model.Status, now tim
 		return
 	}
 	in.status = s
-	c.touch(now)
+	c.touch(m, now)
 	c.demote(m, now)
 }
 
@@ -243,7 +249,7 @@ func (c *Controller) timers(ctx context.Context, now time.Time) {
 		for _, in := range m.instances() {
 			if !in.synced && !in.timedOut && now.Sub(in.attached) >= c.opts.SyncTimeout {
 				in.timedOut = true
-				c.touch(now)
+				c.touch(m, now)
 				c.metrics.timeouts.Inc()
 				c.opts.Log.Warn("registry not synced in time", "cluster", m.key.Cluster, "provider", m.key.Provider, "err", in.status.Err)
 			}
@@ -296,55 +302,6 @@ func (c *Controller) tryOpen(now time.Time) {
 	c.commit(now)
 	close(c.ready)
 	c.opts.Log.Info("serving gate open", "registries", len(c.members))
-}
-
-// shardInfos describes every attached registry.
-func (c *Controller) shardInfos() []pushcontext.ShardInfo {
-	out := make([]pushcontext.ShardInfo, 0, len(c.members))
-	for _, m := range c.members {
-		out = append(out, c.shardInfo(m))
-	}
-	slices.SortFunc(out, func(a, b pushcontext.ShardInfo) int { return a.Key.Compare(b.Key) })
-	return out
-}
-
-func (c *Controller) shardInfo(m *member) pushcontext.ShardInfo {
-	sh := c.state.shard(m.key)
-	i := pushcontext.ShardInfo{
-		Key: m.key, Status: m.active.status, Synced: m.active.synced, SyncedAt: m.syncedAt, LastEvent: m.lastEvent, Rows: sh.counts,
-	}
-	if len(sh.notServed) > 0 {
-		i.NotServed = make(map[string]int, len(sh.notServed))
-		for k, n := range sh.notServed {
-			i.NotServed[k] = n
-		}
-	}
-	switch {
-	case m.active.synced:
-	case m.active.timedOut:
-		i.Status.State, i.Status.Since = model.StateTimeout, m.active.attached.Add(c.opts.SyncTimeout)
-	case i.Status.State != model.StateStale: // live is claimed, but the rows are not here yet
-		i.Status.State = model.StateSyncing
-	}
-	if m.shadow != nil {
-		var failing bool
-		i.Replacement, failing = m.shadow.why()
-		if failing && i.Status.State == model.StateLive {
-			i.Status.State, i.Status.Err = model.StateDegraded, "replacement: "+i.Replacement
-		}
-	}
-	return i
-}
-
-// why says why a replacement has not taken over, and whether that is a fault.
-func (in *instance) why() (string, bool) {
-	switch {
-	case in.status.Err != "":
-		return in.status.Err, true
-	case in.timedOut:
-		return "not synced in time", true
-	}
-	return "syncing", false
 }
 
 // shutdown waits for the registries, which have been told to end.

@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -236,7 +237,8 @@ func inlined(s *pushcontext.ShapeView) bool {
 }
 
 // partition tells the services that the rows of one host stand for: one for the whole mesh, and one
-// for each member that keeps the host to itself. Where settings do that to a host everywhere, a
+// for each member that keeps the host to itself. One without definitions is no service, but a place
+// for endpoints that belong to none. Where settings do that to a host everywhere, a
 // definition that is not bound to a member (a ServiceEntry) counts in each of the attached clusters,
 // so that their proxies find the workloads beside them.
 func partition(k hostKey, services []row[*model.Service], endpoints []row[*model.Endpoints], m *mesh, clusters []model.ClusterID) []*mergeInput {
@@ -246,9 +248,6 @@ func partition(k hostKey, services []row[*model.Service], endpoints []row[*model
 		if everywhere || s.obj.ClusterLocal {
 			local[s.id.shard.Cluster] = true
 		}
-	}
-	if len(services) == 0 {
-		return nil
 	}
 	if len(local) == 0 {
 		return []*mergeInput{{key: model.ServiceKey{Namespace: k.namespace, Host: k.host}, services: services, endpoints: endpoints, mesh: m}}
@@ -294,12 +293,5 @@ func part(parts map[model.ClusterID]*mergeInput, k hostKey, c model.ClusterID, l
 }
 
 func sortedParts(parts map[model.ClusterID]*mergeInput) []*mergeInput {
-	var out []*mergeInput
-	for _, in := range parts {
-		if len(in.services) > 0 {
-			out = append(out, in)
-		}
-	}
-	slices.SortFunc(out, func(a, b *mergeInput) int { return a.key.Compare(b.key) })
-	return out
+	return slices.SortedFunc(maps.Values(parts), func(a, b *mergeInput) int { return a.key.Compare(b.key) })
 }

@@ -100,6 +100,7 @@ var (
 	oldestDesc = prometheus.NewDesc("isthmus_mailbox_oldest_seconds", "Age of the oldest waiting change, in seconds.", []string{"cluster", "provider"}, nil)
 	staleDesc  = prometheus.NewDesc("isthmus_shard_stale_seconds", "Time since contact with the source was lost, in seconds; 0 while there is contact.", []string{"cluster", "provider"}, nil)
 	syncedDesc = prometheus.NewDesc("isthmus_shard_state", "1 for the state that the registry is in.", []string{"cluster", "provider", "state"}, nil)
+	orphanDesc = prometheus.NewDesc("isthmus_endpoints_without_service", "Endpoints for services that nobody defines.", []string{"cluster", "provider"}, nil)
 	rowsDesc   = prometheus.NewDesc("isthmus_shard_rows", "Rows that the registry contributes.", []string{"cluster", "provider", "kind"}, nil)
 )
 
@@ -108,7 +109,7 @@ type collector struct{ c *Controller }
 
 // Describe implements prometheus.Collector.
 func (x *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, oldestDesc, staleDesc, syncedDesc, rowsDesc} {
+	for _, d := range []*prometheus.Desc{depthDesc, oldestDesc, staleDesc, syncedDesc, orphanDesc, rowsDesc} {
 		ch <- d
 	}
 }
@@ -122,11 +123,7 @@ func (x *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(depthDesc, float64(b.depth), string(k.Cluster), string(k.Provider))
 		gauge(oldestDesc, b.age.Seconds(), string(k.Cluster), string(k.Provider))
 	}
-	pc := x.c.opts.Hub.Current()
-	if pc == nil {
-		return
-	}
-	for _, s := range pc.Shards {
+	for _, s := range x.c.Shards() {
 		cluster, provider := string(s.Key.Cluster), string(s.Key.Provider)
 		var age float64
 		if s.Status.State == model.StateStale {
@@ -134,6 +131,7 @@ func (x *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(staleDesc, age, cluster, provider)
 		gauge(syncedDesc, 1, cluster, provider, string(s.Status.State))
+		gauge(orphanDesc, float64(s.NoService), cluster, provider)
 		for kind, n := range s.Rows {
 			gauge(rowsDesc, float64(n), cluster, provider, model.Kind(kind).String())
 		}

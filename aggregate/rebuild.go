@@ -83,6 +83,9 @@ func (r *rebuild) merge(m *mesh, demoted map[model.ShardKey]bool) map[hostKey][]
 		sortRows(r.services[k])
 		sortRows(r.endpoints[k])
 		for _, in := range partition(k, r.services[k], r.endpoints[k], m, r.clusters) {
+			if len(in.services) == 0 {
+				continue
+			}
 			in.demoted, in.join = demoted, r.join
 			if v, err := mergeContained(in); err == nil {
 				out[k] = append(out[k], v)

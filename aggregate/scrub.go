@@ -76,6 +76,7 @@ func (c *Controller) published(k hostKey) []*pushcontext.ServiceView {
 func (c *Controller) repair(k hostKey) {
 	h := &hostRows{views: c.published(k)}
 	if old := c.state.hosts[k]; old != nil {
+		h.orphans = old.orphans
 		c.views -= len(old.views)
 	}
 	c.views += len(h.views)

@@ -28,6 +28,7 @@ type hostRows struct {
 	services  []row[*model.Service]
 	endpoints []row[*model.Endpoints]
 	views     []*pushcontext.ServiceView // as last published: one, or one per member that keeps the host local
+	orphans   []model.ServiceKey         // under which endpoints without a service are listed
 }
 
 func (h *hostRows) empty() bool { return len(h.services)+len(h.endpoints)+len(h.views) == 0 }

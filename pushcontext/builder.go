@@ -22,8 +22,10 @@ type Commit struct {
 	Mesh     *MeshView // set in the first commit and when mesh-wide settings changed; then Services holds every service, of fresh shapes
 	Shards   []ShardInfo
 	Configs  []*model.Config
-	Reasons  []string // in any order
-	Time     time.Time
+	// NoService is handed on as it is.
+	NoService map[model.ServiceKey][]model.LeftOut
+	Reasons   []string // in any order
+	Time      time.Time
 }
 
 // Builder derives each PushContext from the one before. It is owned by one goroutine.
@@ -225,8 +227,9 @@ func (s *step) freeze(c Commit) *PushContext {
 		s.setPort(n, pc)
 	}
 	return &PushContext{
-		Version: s.version, Time: c.Time, Mesh: s.base.Mesh, Shards: c.Shards, Configs: c.Configs, noTargets: s.base.noTargets,
-		hosts: s.hosts.freeze(), ports: s.ports.freeze(), instances: s.instances.freeze(),
+		Version: s.version, Time: c.Time, Mesh: s.base.Mesh, Shards: c.Shards, Configs: c.Configs, NoService: c.NoService,
+		noTargets: s.base.noTargets,
+		hosts:     s.hosts.freeze(), ports: s.ports.freeze(), instances: s.instances.freeze(),
 	}
 }
 

@@ -15,6 +15,8 @@ type PushContext struct {
 	Mesh    *MeshView
 	Shards  []ShardInfo     // by key
 	Configs []*model.Config // configuration objects other than the mesh's own, by shard, kind, namespace, name
+	// NoService lists endpoints for services that nobody defines; proxies see nothing of them.
+	NoService map[model.ServiceKey][]model.LeftOut
 
 	hosts     cowMap[string, *HostView]
 	ports     cowMap[uint16, *PortView]

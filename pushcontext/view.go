@@ -193,5 +193,6 @@ type ShardInfo struct {
 	LastEvent   time.Time // last row received
 	Rows        [model.RowKinds]int
 	NotServed   map[string]int // accepted configuration that nothing uses yet, by kind
+	NoService   int            // endpoints for services that nobody defines
 	Replacement string         // why a pending replacement instance has not taken over, "" if none
 }
