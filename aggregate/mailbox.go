@@ -68,23 +68,31 @@ func (m *mailbox) Replace(s *model.ShardState) {
 	m.wake()
 }
 
-// Put implements model.Sink.
-func (m *mailbox) Put(ev model.Event) {
-	if m.put(ev) {
+// Put implements model.Sink. The writer sees all events of a call or none, up to its budget.
+func (m *mailbox) Put(evs ...model.Event) {
+	if m.putAll(evs) {
 		m.wake()
 	}
 }
 
-func (m *mailbox) put(ev model.Event) bool {
+func (m *mailbox) putAll(evs []model.Event) (news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case m.closed:
 		return false
 	case !m.replaced:
-		m.early++
+		m.early += len(evs)
 		return false
 	}
+	for _, ev := range evs {
+		news = m.put(ev) || news
+	}
+	return news
+}
+
+// put reports whether the writer must be told. It is called with mu held.
+func (m *mailbox) put(ev model.Event) bool {
 	e, have := m.events[ev.Row]
 	if ev.Obj == nil && !m.seen(ev.Row) {
 		if have {

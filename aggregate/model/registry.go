@@ -66,8 +66,9 @@ type Registry interface {
 type Sink interface {
 	// Replace gives the full truth: the first sync, and every relist.
 	Replace(*ShardState)
-	// Put gives the complete new value of one row.
-	Put(Event)
+	// Put gives the complete new values of rows. Rows of one call reach the same snapshot, so what
+	// changed together, such as a service and its endpoints, belongs into one.
+	Put(...Event)
 	// Status reports contact with the source; it never removes data.
 	Status(Status)
 }

@@ -73,8 +73,14 @@ func (r *recorder) Replace(s *model.ShardState) {
 }
 
 // Put implements model.Sink.
-func (r *recorder) Put(ev model.Event) {
+func (r *recorder) Put(evs ...model.Event) {
 	defer r.enter("Put")()
+	for _, ev := range evs {
+		r.put(ev)
+	}
+}
+
+func (r *recorder) put(ev model.Event) {
 	if r.replaces == 0 {
 		r.fault("Put of %v before Replace", ev.Row)
 	}

@@ -109,9 +109,7 @@ func (m *member) turn(now time.Time, l *listing, touched map[string]bool) (next 
 	events := m.store.Apply(m.settled(set, del))
 	switch {
 	case m.synced:
-		for _, ev := range events {
-			m.out.Put(ev)
-		}
+		m.out.Put(events...) // of one edit: no snapshot has a part of them
 	case !m.tree.pending():
 		m.synced = true
 		m.out.Replace(m.store.State())

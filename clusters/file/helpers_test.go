@@ -49,15 +49,17 @@ func (s *sink) Replace(st *model.ShardState) {
 	})
 }
 
-func (s *sink) Put(ev model.Event) {
+func (s *sink) Put(evs ...model.Event) {
 	s.change(func() {
-		if ev.Obj == nil {
-			delete(s.rows, ev.Row)
-			s.log = append(s.log, "delete "+ev.Row.Key)
-			return
+		for _, ev := range evs {
+			if ev.Obj == nil {
+				delete(s.rows, ev.Row)
+				s.log = append(s.log, "delete "+ev.Row.Key)
+				continue
+			}
+			s.rows[ev.Row] = ev.Obj
+			s.log = append(s.log, "put "+ev.Row.Key)
 		}
-		s.rows[ev.Row] = ev.Obj
-		s.log = append(s.log, "put "+ev.Row.Key)
 	})
 }
 

@@ -218,6 +218,48 @@ func TestServiceAppearsAndGoes(t *testing.T) {
 	})
 }
 
+// While a service comes and goes its callers are served or told that there is
+// none. A route to a cluster that is not there yet, or no more, would show as
+// 503.
+func TestRoutesComeLastAndGoFirst(t *testing.T) {
+	modes(t, func(t *testing.T, sotw bool) {
+		m := newMesh(t)
+		web, shop := service("web", "10.96.0.1", "http", 8000), service("shop", "10.96.0.2", "http", 8000)
+		b := m.backend(t, envoytest.HTTP1, "b")
+		m.start(t, files{
+			"mesh.yaml":     {"outboundTrafficPolicy: {mode: REGISTRY_ONLY}"},
+			"east/web.yaml": {web, slicesOf(web, at(b)...)},
+		})
+		refused := map[*proxy]int{
+			m.launch(t, "client", bootstrap.Options{SotW: sotw}):                                        502,
+			m.launch(t, "gateway", bootstrap.Options{SotW: sotw, Type: bootstrap.Router, Expose: true}): 404,
+		}
+		var traffic []*envoytest.Traffic
+		for p, status := range refused {
+			p.answers(t, host("web"), 8000, "b")
+			traffic = append(traffic, envoytest.StartTraffic(t, 2, func(ctx context.Context) error {
+				if _, err := p.get(ctx, host("shop"), 8000); err != nil {
+					return refusal(err, status)
+				}
+				return nil
+			}))
+		}
+		for range 4 {
+			m.write(t, "east/shop.yaml", shop, slicesOf(shop, at(b)...))
+			for p := range refused {
+				p.answers(t, host("shop"), 8000, "b")
+			}
+			m.remove(t, "east/shop.yaml")
+			for p, status := range refused {
+				p.refuses(t, host("shop"), 8000, status)
+			}
+		}
+		for _, tr := range traffic {
+			flawless(t, tr)
+		}
+	})
+}
+
 func TestBadFileKeepsItsLastGoodContent(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
