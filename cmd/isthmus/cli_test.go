@@ -58,6 +58,7 @@ func TestTables(t *testing.T) {
 		"service-explain":        "service explain reviews.shop",
 		"service-explain-wide":   "service explain reviews.shop -o wide",
 		"service-explain-two":    "service explain ratings.example.com",
+		"service-explain-orphan": "service explain legacy.shop",
 		"service-explain-hidden": "service explain ratings.example.com -n bank --proxy sidecar~10.20.0.5~web-1.shop~shop.svc.cluster.local",
 		"service-explain-proxy":  "service explain reviews --proxy sidecar~10.20.0.5~web-1.shop~shop.svc.cluster.local",
 		"proxy-list":             "proxy list",

@@ -31,7 +31,8 @@ func newClusterList(now func() time.Time) *cobra.Command {
 SYNC is syncing, timeout or synced: whether it has ever delivered everything. STATE is the contact now:
 a stale registry keeps serving its last good data. SLICES counts objects that list endpoints, PROBLEMS
 items that can't be read and keep their last good content, NOT-SERVED objects of kinds that this version
-accepts but does not use; -o wide lists the last two behind the table.`,
+accepts but does not use; -o wide lists the last two behind the table, and endpoints of services that
+nothing defines.`,
 		Example: "  isthmus cluster list\n  isthmus cluster list -o wide\n  isthmus cluster list -o json | jq -r '.[] | select(.state != \"live\") | .id'",
 		Args:    cobra.NoArgs,
 	}
@@ -77,6 +78,9 @@ func clusterDetails(c *cobra.Command, clusters []debug.Cluster) error {
 		}
 		for _, p := range x.Problems {
 			t.Add(x.ID, "problem", place(p), p.Reason)
+		}
+		for _, name := range slices.Sorted(maps.Keys(x.NoService)) {
+			t.Add(x.ID, "no-service", name, "nothing defines the service of "+strconv.Itoa(x.NoService[name])+" endpoints")
 		}
 		for _, kind := range slices.Sorted(maps.Keys(x.NotServed)) {
 			t.Add(x.ID, "not-served", kind, strconv.Itoa(x.NotServed[kind])+" accepted, not used by this version")

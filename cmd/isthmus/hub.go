@@ -34,7 +34,6 @@ type hub struct {
 	metrics    *prometheus.Registry
 	snapshots  *pushcontext.Hub
 	controller *aggregate.Controller
-	starting   *starting
 	xds        *xds.Server
 	sources    []source
 
@@ -56,14 +55,13 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 		EndpointQuiet: orAtOnce(o.endpointQuiet), EndpointMax: orAtOnce(o.endpointMax),
 		ShapeQuiet: orAtOnce(o.configQuiet), ShapeMax: orAtOnce(o.configMax),
 	})
-	h.starting = newStarting(h.controller, time.Now)
 	h.metrics.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&debug.Collector{Shards: h.shards, ConfigCluster: model.ClusterID(o.clusterID), Version: version, Started: time.Now(), Now: time.Now},
+		&debug.Collector{Shards: h.controller.Shards, ConfigCluster: model.ClusterID(o.clusterID), Version: version, Started: time.Now(), Now: time.Now},
 	)
 	kinds := sources()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		if s := kinds[kind](sourceDeps{o, h.starting, log, h.metrics}); s != nil {
+		if s := kinds[kind](sourceDeps{o, h.controller, log, h.metrics}); s != nil {
 			h.sources = append(h.sources, s)
 		}
 	}
@@ -89,17 +87,9 @@ func (o *serveOptions) clusterAliases() map[model.ClusterID]model.ClusterID {
 	return out
 }
 
-// shards describes the registries, before the first snapshot too.
-func (h *hub) shards() []pushcontext.ShardInfo {
-	if pc := h.snapshots.Current(); pc != nil {
-		return pc.Shards
-	}
-	return h.starting.infos()
-}
-
 // knows reports whether a cluster is attached: a proxy of any other would be in none.
 func (h *hub) knows(c model.ClusterID) bool {
-	return slices.ContainsFunc(h.shards(), func(s pushcontext.ShardInfo) bool {
+	return slices.ContainsFunc(h.controller.Shards(), func(s pushcontext.ShardInfo) bool {
 		return s.Key.Cluster == c && isCluster(s)
 	})
 }
@@ -109,7 +99,7 @@ func (h *hub) ready() error {
 	case h.stopping.Load():
 		return errors.New("not ready: shutting down")
 	case !h.controller.Ready():
-		return h.starting.errWaiting()
+		return errWaiting(h.controller.Shards())
 	}
 	return nil
 }
@@ -122,12 +112,14 @@ func serve(ctx context.Context, o *serveOptions, log *slog.Logger) error {
 	}
 	defer ls.close()
 	h := newHub(o, log)
+	clusters := 0
 	for _, s := range h.sources {
 		if err := s.Scan(); err != nil {
 			return err
 		}
+		clusters += len(s.Clusters())
 	}
-	if !slices.ContainsFunc(h.starting.infos(), isCluster) {
+	if clusters == 0 {
 		log.Warn("there is no cluster yet: each folder in --dir is one; of the files in it only mesh.yaml and networks.yaml are read", "dir", o.dir)
 	}
 	return h.run(ctx, ls)
@@ -168,7 +160,7 @@ func (h *hub) start(ctx context.Context, g *parts, ls listeners, rpc *grpc.Serve
 		g.run(ctx, s.Run)
 	}
 	g.run(ctx, func(ctx context.Context) error {
-		h.starting.progress(ctx, h.controller.ReadyCh(), h.log)
+		logWaiting(ctx, h.controller.ReadyCh(), h.controller.Shards, h.log)
 		<-ctx.Done()
 		return nil
 	})
@@ -203,7 +195,7 @@ func (h *hub) stop(ctx context.Context, rpc *grpc.Server) {
 
 func (h *hub) debug() http.Handler {
 	return debug.New(debug.Options{
-		Snapshot: h.snapshots.Current, Between: h.snapshots.Between, Shards: h.shards, Ready: h.ready,
+		Snapshot: h.snapshots.Current, Between: h.snapshots.Between, Shards: h.controller.Shards, Ready: h.ready,
 		Proxies: debug.XDS{Server: h.xds}, ConfigCluster: model.ClusterID(h.opts.clusterID),
 	})
 }

@@ -14,6 +14,8 @@ import (
 type source interface {
 	// Scan attaches those that exist now, so that serving waits for them.
 	Scan() error
+	// Clusters names those that Scan attached.
+	Clusters() []model.ClusterID
 	// Run follows changes until ctx ends.
 	Run(ctx context.Context) error
 }

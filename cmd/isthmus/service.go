@@ -146,7 +146,7 @@ func writeExplanation(w io.Writer, x debug.Explanation, wide bool, now time.Time
 		{"Service", s.Hostname}, {"Namespace", s.Namespace}, {"Only in cluster", s.ClusterLocal}, {"Ports", portList(s.Ports)},
 		{"Resolution", s.Resolution}, {"Alias of", s.AliasOf}, {"Addresses", addressList(s.Addresses)}, {"Exported to", join(s.ExportTo)},
 		{"Prefers", preference(s)}, {"Out of contact", join(x.Demoted)},
-		{"Changed at version", strconv.FormatUint(s.Version, 10)}, {"Proxy", x.Proxy}, {"Not sent, because", x.Reason},
+		{"Changed at version", versionText(s.Version)}, {"Proxy", x.Proxy}, {"Not sent, because", x.Reason},
 	}
 	for _, f := range facts {
 		if f[1] != "" {
@@ -171,6 +171,14 @@ func writeExplanation(w io.Writer, x debug.Explanation, wide bool, now time.Time
 		}
 	}
 	return nil
+}
+
+// versionText is "" for what was never in a version.
+func versionText(v uint64) string {
+	if v == 0 {
+		return ""
+	}
+	return strconv.FormatUint(v, 10)
 }
 
 // preference says which endpoints the service asks proxies to prefer.

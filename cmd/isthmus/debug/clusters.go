@@ -10,7 +10,28 @@ import (
 )
 
 func (h *handler) clusters(*http.Request) (any, error) {
-	return Clusters(h.Shards(), h.ConfigCluster), nil
+	out := Clusters(h.Shards(), h.ConfigCluster)
+	if pc := h.Snapshot(); pc != nil {
+		addOrphans(out, pc)
+	}
+	return out, nil
+}
+
+// addOrphans tells each registry's endpoints of services that nobody defines.
+func addOrphans(clusters []Cluster, pc *pushcontext.PushContext) {
+	byShard := map[string]map[string]int{}
+	for key, list := range pc.NoService {
+		for _, l := range list {
+			shard := l.Source.Shard.String()
+			if byShard[shard] == nil {
+				byShard[shard] = map[string]int{}
+			}
+			byShard[shard][key.String()]++
+		}
+	}
+	for i, c := range clusters {
+		clusters[i].NoService = byShard[c.Provider+"/"+c.ID]
+	}
 }
 
 // Clusters shows registries: those of the configuration cluster first, then by cluster and provider.

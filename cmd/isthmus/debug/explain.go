@@ -2,8 +2,10 @@ package debug
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -17,7 +19,8 @@ func (h *handler) explain(r *http.Request) (any, error) {
 		return nil, err
 	}
 	services, err := findServices(pc, r)
-	if err != nil {
+	lost := orphans(pc, r)
+	if err != nil && (len(lost) == 0 || statusOf(err) != http.StatusNotFound) {
 		return nil, err
 	}
 	explain := explanation
@@ -30,7 +33,24 @@ func (h *handler) explain(r *http.Request) (any, error) {
 	for _, v := range services {
 		out = append(out, explain(v))
 	}
-	return out, nil
+	return append(out, lost...), nil
+}
+
+// orphans explains endpoints of services that nobody defines.
+func orphans(pc *pushcontext.PushContext, r *http.Request) []Explanation {
+	host, namespace := r.URL.Query().Get("host"), r.URL.Query().Get("namespace")
+	var out []Explanation
+	for _, key := range slices.SortedFunc(maps.Keys(pc.NoService), model.ServiceKey.Compare) {
+		if !stands(pc, host, key.Host) || namespace != "" && key.Namespace != namespace {
+			continue
+		}
+		v := &pushcontext.ServiceView{Shape: &pushcontext.ShapeView{Key: key}, LeftOut: pc.NoService[key]}
+		x := definition(v)
+		x.Service.Resolution, x.Service.ExportTo = "", []string{}
+		x.Reason = string(model.ReasonNoService) + ": nothing defines it"
+		out = append(out, withLeftOut(x, v))
+	}
+	return out
 }
 
 // explanation is what holds for every proxy.

@@ -47,6 +47,7 @@ func TestGolden(t *testing.T) {
 		"servicez":        "/debug/servicez?host=reviews",
 		"servicez-proxy":  "/debug/servicez?host=reviews&proxyID=web-1.shop&cluster=west",
 		"servicez-hidden": "/debug/servicez?host=ratings.example.com&proxyID=web-1.shop&cluster=west",
+		"servicez-orphan": "/debug/servicez?host=legacy.shop",
 		"endpointz":       "/debug/endpointz",
 		"configz":         "/debug/configz",
 		"mesh":            "/debug/mesh",

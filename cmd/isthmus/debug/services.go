@@ -124,15 +124,19 @@ func findHosts(pc *pushcontext.PushContext, name string) []*pushcontext.HostView
 	if h := pc.Host(name); h != nil {
 		return []*pushcontext.HostView{h}
 	}
-	suffix := ".svc." + pc.Mesh.DomainSuffix
 	var out []*pushcontext.HostView
 	for host, h := range pc.Hosts() {
-		if strings.HasSuffix(host, suffix) && strings.HasPrefix(host, name+".") {
+		if stands(pc, name, host) {
 			out = append(out, h)
 		}
 	}
 	slices.SortFunc(out, func(a, b *pushcontext.HostView) int { return strings.Compare(a.Host, b.Host) })
 	return out
+}
+
+// stands reports whether a name is the host, or short for it.
+func stands(pc *pushcontext.PushContext, name, host string) bool {
+	return name == host || strings.HasSuffix(host, ".svc."+pc.Mesh.DomainSuffix) && strings.HasPrefix(host, name+".")
 }
 
 // findServices resolves ?host= and ?namespace=.

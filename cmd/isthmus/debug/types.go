@@ -23,6 +23,7 @@ type Cluster struct {
 	Replacement string         `json:"replacement,omitempty"` // why a pending replacement has not taken over
 	Rows        map[string]int `json:"rows"`                  // by kind: service, endpoints, workload, config
 	NotServed   map[string]int `json:"notServed,omitempty"`   // accepted objects that nothing uses yet, by kind
+	NoService   map[string]int `json:"noService,omitempty"`   // endpoints of services that nobody defines, by "namespace/host"
 	Problems    []Problem      `json:"problems,omitempty"`
 }
 
@@ -114,7 +115,7 @@ type Endpoint struct {
 type Explanation struct {
 	Service       Service        `json:"service"`
 	Proxy         string         `json:"proxy,omitempty"`   // node id of the proxy asked about
-	Reason        string         `json:"reason,omitempty"`  // why the proxy does not see the service at all
+	Reason        string         `json:"reason,omitempty"`  // why the proxy, or everybody, does not see the service at all
 	Demoted       []string       `json:"demoted,omitempty"` // shards without contact for so long that other clusters use their endpoints last
 	Contributions []Contribution `json:"contributions"`
 	Conflicts     []Conflict     `json:"conflicts,omitempty"`

@@ -95,7 +95,7 @@ func Shards() []pushcontext.ShardInfo {
 			SyncedAt: ago(90 * time.Second), LastEvent: ago(time.Second), Rows: rows(2, 3, 1, 0), NotServed: map[string]int{"VirtualService": 2, "Gateway": 1},
 		},
 		{
-			Key: shard("west"), Synced: true, SyncedAt: ago(5 * time.Hour), LastEvent: ago(time.Hour), Rows: rows(1, 1, 0, 0),
+			Key: shard("west"), Synced: true, SyncedAt: ago(5 * time.Hour), LastEvent: ago(time.Hour), Rows: rows(1, 2, 0, 0), NoService: 1,
 			Replacement: "new settings have not synced yet",
 			Status: model.Status{State: model.StateStale, Since: ago(3 * time.Hour), Err: "the folder is gone", Problems: []model.Problem{
 				{Item: "west/reviews.yaml", Line: 12, Reason: "unknown field \"prots\"", Since: ago(time.Minute)},
@@ -118,6 +118,11 @@ func Hub() *pushcontext.Hub {
 	c := pushcontext.Commit{Mesh: m, Shards: Shards(), Time: Now(), Reasons: []string{"service"}, Configs: []*model.Config{
 		{Kind: "VirtualService", Namespace: "shop", Name: "reviews", NotServed: true, Source: from("east", "VirtualService", "reviews")},
 		{Kind: model.ConfigMesh, Name: "mesh", Spec: m.Config, Source: from("east", model.ConfigMesh, "mesh")},
+	}, NoService: map[model.ServiceKey][]model.LeftOut{
+		{Namespace: "shop", Host: "legacy.shop.svc.cluster.local"}: {{
+			Addr: model.Addr{Cluster: "west", AddrPort: netip.MustParseAddrPort("10.20.0.30:8080")}, Port: "http",
+			Reason: model.ReasonNoService, Source: from("west", "EndpointSlice", "legacy-1"),
+		}},
 	}}
 	for _, v := range []*pushcontext.ServiceView{reviews(m), ratings(m, "shop"), ratings(m, "bank")} {
 		c.Services = append(c.Services, pushcontext.Change{Key: v.Shape.Key, View: v})
