@@ -221,3 +221,18 @@ func FuzzMailbox(f *testing.F) {
 		}
 	})
 }
+
+// A service that a source adds with its endpoints must not be seen without them in between.
+func TestMailboxHandsOverTogetherWhatWasPutTogether(t *testing.T) {
+	t.Parallel()
+	var seen [][]string
+	var m *mailbox
+	m = newMailbox(func() { seen = append(seen, taken(m.take(10))) }) // a writer that is as fast as can be
+	m.Replace(full("c"))
+	seen = nil
+	m.Put(model.Event{Row: rk("a"), Obj: ep("1")}, model.Event{Row: rk("b"), Obj: ep("1")}, model.Event{Row: rk("c")})
+	m.Put()
+	if d := cmp.Diff([][]string{{"a=1", "b=1", "c-"}}, seen); d != "" {
+		t.Error(d)
+	}
+}
