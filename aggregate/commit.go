@@ -79,7 +79,7 @@ func (c *Controller) refreshMesh() *pushcontext.MeshView {
 		}
 	}
 	cfg, nets := effective(rows, c.opts.ConfigCluster)
-	next := newMesh(cfg, nets, c.opts.DomainSuffix, c.opts.ConfigCluster)
+	next := newMesh(cfg, nets, c.opts)
 	if next.same(c.mesh) {
 		return nil
 	}

@@ -23,6 +23,7 @@ type Options struct {
 	Registerer    prometheus.Registerer // nil: metrics are kept but not exported
 	ConfigCluster model.ClusterID       // its definitions come first in a conflict
 	DomainSuffix  string                // default "cluster.local"
+	TrustDomain   string                // default: that of the mesh-wide settings, or "cluster.local"
 
 	SyncTimeout   time.Duration // how long start-up waits for one registry; 30s
 	StaleAfter    time.Duration // when a stale shard's endpoints are demoted for other members; 5m

@@ -476,6 +476,21 @@ func TestMeshDefaults(t *testing.T) {
 	}
 }
 
+// A trust domain of the hub's own beats that of the settings.
+func TestMeshTrustDomain(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ option, settings, want string }{
+		{"", "", "cluster.local"}, {"", "a.test", "a.test"}, {"b.test", "", "b.test"}, {"b.test", "a.test", "b.test"},
+	} {
+		c1 := kube("c1")
+		rows := state(service(c1, "a"), meshRow(meshConfigWithTrustDomain(tc.settings), model.ConfigMesh))
+		views := aggregate.Rebuild(map[model.ShardKey]*model.ShardState{c1: rows}, aggregate.Options{TrustDomain: tc.option})
+		if got := views[0].Shape.Mesh.Config.TrustDomain; got != tc.want {
+			t.Errorf("option %q, settings %q: %q, want %q", tc.option, tc.settings, got, tc.want)
+		}
+	}
+}
+
 func meshConfigWithTrustDomain(d string) *meshconfig.MeshConfig {
 	return &meshconfig.MeshConfig{TrustDomain: d}
 }

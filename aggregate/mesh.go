@@ -38,12 +38,13 @@ type networkCIDR struct {
 }
 
 // newMesh derives settings from the effective configuration objects, either of which may be nil.
-func newMesh(cfg *meshconfig.MeshConfig, nets *meshconfig.MeshNetworks, suffix string, cluster model.ClusterID) *mesh {
+func newMesh(cfg *meshconfig.MeshConfig, nets *meshconfig.MeshNetworks, o Options) *mesh {
 	m := &mesh{fromRegistry: map[model.ClusterID]string{}}
 	m.view = &pushcontext.MeshView{
-		Config: withDefaults(cfg), Networks: nets, DomainSuffix: suffix, ConfigCluster: cluster, Gateways: gateways(nets),
+		Config: withDefaults(cfg), Networks: nets, DomainSuffix: o.DomainSuffix, ConfigCluster: o.ConfigCluster, Gateways: gateways(nets),
 	}
-	m.local = localRules(m.view.Config, suffix)
+	m.view.Config.TrustDomain = cmp.Or(o.TrustDomain, m.view.Config.TrustDomain, "cluster.local")
+	m.local = localRules(m.view.Config, o.DomainSuffix)
 	m.assign(nets)
 	return m
 }
@@ -60,7 +61,6 @@ func withDefaults(in *meshconfig.MeshConfig) *meshconfig.MeshConfig {
 		c = proto.Clone(in).(*meshconfig.MeshConfig)
 	}
 	c.RootNamespace = cmp.Or(c.RootNamespace, "istio-system")
-	c.TrustDomain = cmp.Or(c.TrustDomain, "cluster.local")
 	c.ProxyListenPort = cmp.Or(c.ProxyListenPort, 15001)
 	c.ProxyInboundListenPort = cmp.Or(c.ProxyInboundListenPort, 15006)
 	c.ConnectTimeout = orDuration(c.ConnectTimeout, 10*time.Second)

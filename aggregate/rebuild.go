@@ -31,7 +31,7 @@ func Rebuild(shards map[model.ShardKey]*model.ShardState, o Options) []*pushcont
 	}
 	cfg, nets := effective(mesh, o.ConfigCluster)
 	var out []*pushcontext.ServiceView
-	for _, views := range r.merge(newMesh(cfg, nets, o.DomainSuffix, o.ConfigCluster), nil) {
+	for _, views := range r.merge(newMesh(cfg, nets, o), nil) {
 		out = append(out, views...)
 	}
 	slices.SortFunc(out, func(a, b *pushcontext.ServiceView) int { return a.Shape.Key.Compare(b.Shape.Key) })

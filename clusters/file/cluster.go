@@ -17,7 +17,7 @@ type Options struct {
 	Cluster model.ClusterID
 
 	DomainSuffix    string // "cluster.local" if empty
-	TrustDomain     string // "cluster.local" if empty
+	TrustDomain     string // "cluster.local" if empty; below a Root that of the settings, if they have one
 	SystemNamespace string // "istio-system" if empty
 
 	Limits Limits

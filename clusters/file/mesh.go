@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -30,7 +31,8 @@ const (
 
 // Mesh is the registry of the mesh-wide settings: a Config row for each of the two files that
 // exists. Each is either the settings themselves, or a ConfigMap that has them under "mesh" or
-// "meshNetworks". Unknown fields are problems, but the rest takes effect.
+// "meshNetworks". Unknown fields are problems, but the rest takes effect. Sub-folders that can't be
+// members are problems too.
 type Mesh struct{ opts Options }
 
 // NewMesh gives the registry with the key mesh/<cluster>, reading the files in o.Dir.
@@ -70,8 +72,15 @@ type setting struct {
 	modified time.Time
 }
 
+// list lists the files with settings, and what is wrong with the members' folders beside them.
 func (s *settings) list() (*listing, error) {
-	return s.folder.list(func(name string) bool { return name == MeshFile || name == NetworksFile }, false)
+	l, err := s.folder.list(func(name string) bool { return name == MeshFile || name == NetworksFile }, false)
+	if err != nil {
+		return nil, err
+	}
+	_, faults, err := subfolders(s.opts.Dir)
+	maps.Copy(l.faults, faults)
+	return l, err
 }
 
 func (s *settings) turn(now time.Time, l *listing, touched map[string]bool) time.Time {

@@ -56,10 +56,16 @@ func (l *lifecycle) wait(t *testing.T, want ...string) {
 	}
 }
 
-func startRoot(t *testing.T, dir string, onProblem func(model.ShardKey, model.Problem)) *lifecycle {
+func startRoot(t *testing.T, dir string) *lifecycle {
 	t.Helper()
 	l := newLifecycle()
-	r := file.NewRoot(file.RootOptions{Dir: dir, Mesh: "main", Member: file.Options{Log: quiet(), OnProblem: onProblem}}, l)
+	run(t, file.NewRoot(file.RootOptions{Dir: dir, Mesh: "main", Member: file.Options{Log: quiet()}}, l))
+	return l
+}
+
+// run runs a root until the test ends.
+func run(t *testing.T, r *file.Root) {
+	t.Helper()
 	must(t, r.Scan())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -70,7 +76,6 @@ func startRoot(t *testing.T, dir string, onProblem func(model.ShardKey, model.Pr
 			t.Errorf("Run gave %v", err)
 		}
 	})
-	return l
 }
 
 func TestRootFollowsFolders(t *testing.T) {
@@ -81,7 +86,7 @@ func TestRootFollowsFolders(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(dir, ".git"), 0o755))
 	write(t, "", dir, "mesh.yaml")
 	ops := []string{"+mesh/main", "+file/east", "+file/west"}
-	l := startRoot(t, dir, nil)
+	l := startRoot(t, dir)
 	l.wait(t, ops...) // known when Scan returns
 	step := func(op string, err error) {
 		t.Helper()
@@ -106,24 +111,80 @@ func TestRootLeavesOddFoldersAlone(t *testing.T) {
 	must(t, os.Symlink(outside, filepath.Join(dir, "escape")))
 	must(t, os.Symlink("good_1.example", filepath.Join(dir, "link")))
 	must(t, os.Symlink("nowhere", filepath.Join(dir, "broken")))
-	var mu sync.Mutex
-	problems := map[string]string{}
-	l := startRoot(t, dir, func(_ model.ShardKey, p model.Problem) {
-		mu.Lock()
-		defer mu.Unlock()
-		problems[p.Item] = p.Reason
-	})
+	l := startRoot(t, dir)
 	l.wait(t, "+mesh/main", "+file/good_1.example", "+file/link")
-	mu.Lock()
-	defer mu.Unlock()
+	mesh := start(t, file.NewMesh(file.Options{Dir: dir, Cluster: "main", Log: quiet()}))
+	mesh.wait(t, "seven problems", func(s *sink) bool { return len(s.status.Problems) == 7 })
 	for _, n := range []string{"-x", "x-", "a b", "ünï", strings.Repeat("x", 64), "escape", "broken"} {
-		if problems[n] == "" {
-			t.Errorf("no problem for %q in %v", n, problems)
+		if !slices.ContainsFunc(mesh.status.Problems, func(p model.Problem) bool { return p.Item == n && p.Reason != "" }) {
+			t.Errorf("no problem for %q in %v", n, mesh.status.Problems)
 		}
 	}
-	if len(problems) != 7 {
-		t.Error(problems)
+	must(t, os.Remove(filepath.Join(dir, "escape")))
+	mesh.wait(t, "six problems", func(s *sink) bool { return len(s.status.Problems) == 6 })
+}
+
+// running runs what is attached, and keeps the newest sink of each key.
+type running struct {
+	*lifecycle
+	t     *testing.T
+	sinks map[string]*sink // guarded by lifecycle.mu
+}
+
+func (r *running) Attach(reg model.Registry) {
+	s := start(r.t, reg)
+	r.mu.Lock()
+	r.sinks[reg.Key().String()] = s
+	r.mu.Unlock()
+	r.lifecycle.Attach(reg)
+}
+
+func (r *running) account(t *testing.T, want string) {
+	t.Helper()
+	r.mu.Lock()
+	s := r.sinks["file/east"]
+	r.mu.Unlock()
+	s.wait(t, "account "+want, func(s *sink) bool {
+		w, _ := s.rows[model.RowKey{Kind: model.RowWorkload, Key: "Pod/demo/a"}].(*model.Workload)
+		return w != nil && w.ServiceAccount == want
+	})
+}
+
+// Identities are in the trust domain of the settings; members are attached anew when it changes.
+func TestRootFollowsTrustDomain(t *testing.T) {
+	t.Parallel()
+	const east = "+file/east"
+	withAccount := pod("a", "10.0.0.1") + "spec: {serviceAccountName: web}\n"
+	setUp := func(t *testing.T, trust string) (string, *running) {
+		dir := t.TempDir()
+		write(t, withAccount, dir, "east", "a.yaml")
+		write(t, "trustDomain: x.example", dir, "mesh.yaml")
+		l := &running{lifecycle: newLifecycle(), t: t, sinks: map[string]*sink{}}
+		run(t, file.NewRoot(file.RootOptions{Dir: dir, Mesh: "main", Member: file.Options{Log: quiet(), TrustDomain: trust}}, l))
+		return dir, l
 	}
+	t.Run("of the settings", func(t *testing.T) {
+		t.Parallel()
+		dir, l := setUp(t, "")
+		l.wait(t, "+mesh/main", east)
+		l.account(t, "spiffe://x.example/ns/demo/sa/web")
+		place(t, "trustDomain: y.example\naccessLogFile: /dev/stdout", dir, "mesh.yaml")
+		l.wait(t, "+mesh/main", east, east)
+		l.account(t, "spiffe://y.example/ns/demo/sa/web")
+		place(t, "trustDomain: [", dir, "mesh.yaml") // the last good one stays
+		place(t, "trustDomain: y.example", dir, "mesh.yaml")
+		must(t, os.Remove(filepath.Join(dir, "mesh.yaml")))
+		l.wait(t, "+mesh/main", east, east, east)
+		l.account(t, "spiffe://cluster.local/ns/demo/sa/web")
+	})
+	t.Run("of the options", func(t *testing.T) {
+		t.Parallel()
+		dir, l := setUp(t, "fixed.example")
+		l.account(t, "spiffe://fixed.example/ns/demo/sa/web")
+		place(t, "trustDomain: y.example", dir, "mesh.yaml")
+		must(t, os.Mkdir(filepath.Join(dir, "west"), 0o755))
+		l.wait(t, "+mesh/main", east, "+file/west")
+	})
 }
 
 func TestRootUnreadable(t *testing.T) {
@@ -135,7 +196,7 @@ func TestRootUnreadable(t *testing.T) {
 	}
 
 	must(t, os.MkdirAll(filepath.Join(dir, "east"), 0o755))
-	l := startRoot(t, dir, nil)
+	l := startRoot(t, dir)
 	must(t, os.Rename(dir, dir+"2")) // nothing is detached while it is away
 	must(t, os.Rename(dir+"2", dir))
 	must(t, os.Mkdir(filepath.Join(dir, "west"), 0o755))

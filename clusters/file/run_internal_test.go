@@ -1,6 +1,7 @@
 package file
 
 import (
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
 // growing is a follower whose folder changes right after each of the first listings.
@@ -109,5 +112,48 @@ func TestLookIsBounded(t *testing.T) {
 	g, k := newGrowing(t, dir, after...)
 	if wait := k.look(nil); wait > retry || g.lists != surveys || g.last == nil {
 		t.Errorf("%d listings, then wait for %v", g.lists, wait)
+	}
+}
+
+// attachments records what a root attaches and detaches.
+type attachments []string
+
+func (a *attachments) Attach(r model.Registry) { *a = append(*a, "+"+r.Key().String()) }
+func (a *attachments) Detach(k model.ShardKey) { *a = append(*a, "-"+k.String()) }
+
+// A folder that is replaced in two steps keeps its member; one that has another name is gone at once.
+func TestRootGivesFoldersTime(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	check(t, os.Mkdir(at("east"), 0o755))
+	check(t, os.Mkdir(at(".new"), 0o755))
+	ops := &attachments{}
+	r := NewRoot(RootOptions{Dir: dir, Member: Options{Log: slog.New(slog.DiscardHandler)}}, ops)
+	check(t, r.Scan())
+	now := time.Now()
+	turn := func(after time.Duration, want time.Duration) {
+		t.Helper()
+		l, err := r.list()
+		check(t, err)
+		now = now.Add(after)
+		next := r.turn(now, l, nil)
+		if want == 0 && !next.IsZero() || want != 0 && !next.Equal(now.Add(want)) {
+			t.Errorf("next turn at %v, want in %v", next.Sub(now), want)
+		}
+	}
+	check(t, os.Rename(at("east"), at(".old")))
+	turn(0, folderGrace)
+	turn(folderGrace/2, folderGrace/2)
+	check(t, os.Rename(at(".new"), at("east")))
+	turn(time.Millisecond, 0)
+	turn(time.Hour, 0)
+	check(t, os.Rename(at("east"), at("south")))
+	turn(time.Hour, 0)
+	check(t, os.RemoveAll(at("south")))
+	turn(0, folderGrace)
+	turn(folderGrace, 0)
+	if d := cmp.Diff(attachments{"+mesh/", "+file/east", "-file/east", "+file/south", "-file/south"}, *ops); d != "" {
+		t.Error(d)
 	}
 }

@@ -50,7 +50,7 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 	h.snapshots = pushcontext.NewHub(h.xds.Notify)
 	h.xds.UseHub(h.snapshots)
 	h.controller = aggregate.New(aggregate.Options{
-		Hub: h.snapshots, Log: log, Registerer: h.metrics, ConfigCluster: model.ClusterID(o.clusterID), DomainSuffix: o.domain,
+		Hub: h.snapshots, Log: log, Registerer: h.metrics, ConfigCluster: model.ClusterID(o.clusterID), DomainSuffix: o.domain, TrustDomain: o.trustDomain,
 		SyncTimeout: orNever(o.syncTimeout), StaleAfter: orNever(o.staleAfter),
 		EndpointQuiet: orAtOnce(o.endpointQuiet), EndpointMax: orAtOnce(o.endpointMax),
 		ShapeQuiet: orAtOnce(o.configQuiet), ShapeMax: orAtOnce(o.configMax),

@@ -83,7 +83,7 @@ func (o *serveOptions) bind(c *cobra.Command) {
 	f.StringVar(&o.clusterID, "cluster-id", "", "configuration `CLUSTER`: its definitions win conflicts (default: none, the oldest definition wins)")
 	f.StringToStringVar(&o.aliases, "cluster-aliases", nil, "`ALIAS=CLUSTER`: proxies that name ALIAS as their cluster are in CLUSTER; may be repeated")
 	f.StringVar(&o.domain, "domain", "cluster.local", "`SUFFIX` of the names of Kubernetes services")
-	f.StringVar(&o.trustDomain, "trust-domain", "cluster.local", "trust `DOMAIN` of the identities of workloads in the clusters")
+	f.StringVar(&o.trustDomain, "trust-domain", "", "trust `DOMAIN` of the identities of workloads in the clusters (default: trustDomain of mesh.yaml, or cluster.local)")
 	f.StringVar(&o.systemNamespace, "system-namespace", "istio-system", "`NAMESPACE` whose label topology.istio.io/network names a cluster's network")
 	f.DurationVar(&o.syncTimeout, "sync-timeout", 30*time.Second, "how long serving waits for each cluster at the start; 0 = for ever")
 	f.DurationVar(&o.staleAfter, "stale-after", 5*time.Minute, "how long without contact until other clusters use a cluster's endpoints last; 0 = never")

@@ -287,6 +287,60 @@ func TestVersionEndpoint(t *testing.T) {
 	}
 }
 
+const podYAML = `apiVersion: v1
+kind: Pod
+metadata: {name: vm, namespace: shop, labels: {app: vm}}
+spec: {serviceAccountName: vm}
+status: {podIP: 10.1.0.9, phase: Running, conditions: [{type: Ready, status: "True"}]}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: vm, namespace: shop}
+spec:
+  hosts: [vm.shop]
+  location: MESH_INTERNAL
+  ports: [{number: 80, name: http, protocol: HTTP}]
+  resolution: STATIC
+  workloadSelector: {labels: {app: vm}}
+`
+
+// Identities are in the trust domain of mesh.yaml, also when it changes, or in that of the flag.
+func TestServeTrustDomain(t *testing.T) {
+	t.Parallel()
+	for flag, want := range map[string][]string{"": {"a.test", "b.test"}, "c.test": {"c.test", "c.test"}} {
+		t.Run(want[0], func(t *testing.T) {
+			t.Parallel()
+			r := startHub(t, map[string]string{"mesh.yaml": "trustDomain: a.test\n", "east/vm.yaml": podYAML}, "--trust-domain", flag)
+			r.untilReady(t)
+			shows := func(want string) bool {
+				_, endpoints := get(t, r.url+"/debug/endpointz")
+				_, mesh := get(t, r.url+"/debug/mesh")
+				return strings.Contains(endpoints, "spiffe://"+want+"/ns/shop/sa/vm") && strings.Contains(mesh, want)
+			}
+			if !shows(want[0]) {
+				t.Errorf("not in the trust domain %s from the start", want[0])
+			}
+			r.write(t, "mesh.yaml", "trustDomain: b.test\naccessLogFile: /dev/stderr\n")
+			r.log.until(t, "the settings", func() bool { _, mesh := get(t, r.url+"/debug/mesh"); return strings.Contains(mesh, "/dev/stderr") })
+			r.log.until(t, "the trust domain "+want[1], func() bool { return shows(want[1]) })
+		})
+	}
+}
+
+// A folder that can't be a cluster shows where problems are looked for.
+func TestServeShowsOddFolders(t *testing.T) {
+	t.Parallel()
+	r := startHub(t, map[string]string{"east/web.yaml": serviceYAML("east", "10.1.0.1"), "not a cluster/web.yaml": serviceYAML("x", "10.9.0.1")})
+	r.untilReady(t)
+	got := command(t, "cluster", "list", "-o", "wide", "--hub", r.url)
+	if !strings.Contains(got.stdout, "not a cluster") || !strings.Contains(got.stdout, "its name can't be a cluster id") {
+		t.Errorf("cluster list -o wide:\n%s", got.stdout)
+	}
+	if _, metrics := get(t, "http://"+r.monitoring+"/metrics"); !strings.Contains(metrics, `isthmus_shard_problems{cluster="",provider="mesh"} 1`) {
+		t.Error("the problem is not counted")
+	}
+}
+
 func TestServeOptionsOfTheMesh(t *testing.T) {
 	t.Parallel()
 	r := startHub(t, map[string]string{
