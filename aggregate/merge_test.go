@@ -374,14 +374,18 @@ func TestMergeClusterLocalEntry(t *testing.T) {
 	settings := &meshconfig.MeshConfig{ServiceSettings: []*meshconfig.MeshConfig_ServiceSettings{{
 		Hosts: []string{host("a")}, Settings: &meshconfig.MeshConfig_ServiceSettings_Settings{ClusterLocal: true},
 	}}}
-	views := rebuiltAll(entry(c1, "a", selecting(appX)), workload(c1, model.KindPod, "p", "10.0.0.1", appX), workload(c2, model.KindPod, "p", "10.0.0.1", appX),
-		meshRow(settings, model.ConfigMesh))
-	got := map[string][]string{}
-	for _, v := range views {
-		got[string(v.Shape.Key.Cluster)] = addrs(v, "http")
-	}
-	if d := cmp.Diff(map[string][]string{"c1": {"c1/10.0.0.1:80"}, "c2": {"c2/10.0.0.1:80"}}, got); d != "" {
-		t.Error(d)
+	for _, configCluster := range []model.ClusterID{"c1", ""} { // settings belong to no member, whatever their key
+		row := meshRow(settings, model.ConfigMesh)
+		row.Source.Shard.Cluster = configCluster
+		views := rebuiltAll(entry(c1, "a", selecting(appX)), workload(c1, model.KindPod, "p", "10.0.0.1", appX),
+			workload(c2, model.KindPod, "p", "10.0.0.1", appX), row)
+		got := map[string][]string{}
+		for _, v := range views {
+			got[string(v.Shape.Key.Cluster)] = addrs(v, "http")
+		}
+		if d := cmp.Diff(map[string][]string{"c1": {"c1/10.0.0.1:80"}, "c2": {"c2/10.0.0.1:80"}}, got); d != "" {
+			t.Errorf("settings of %q: %s", configCluster, d)
+		}
 	}
 }
 

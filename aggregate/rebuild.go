@@ -41,7 +41,7 @@ func Rebuild(shards map[model.ShardKey]*model.ShardState, o Options) []*pushcont
 // rebuild collects rows by scanning.
 type rebuild struct {
 	only      func(hostKey) bool // nil: every host
-	clusters  []model.ClusterID
+	shards    []model.ShardKey
 	services  map[hostKey][]row[*model.Service]
 	endpoints map[hostKey][]row[*model.Endpoints]
 	workloads []row[*model.Workload]
@@ -56,7 +56,7 @@ func (r *rebuild) wants(k hostKey) bool {
 }
 
 func (r *rebuild) add(shard model.ShardKey, rows iter.Seq2[model.RowKey, model.Object]) {
-	r.clusters = append(r.clusters, shard.Cluster)
+	r.shards = append(r.shards, shard)
 	for rk, o := range rows {
 		id := rowID{shard, rk.Key}
 		switch o := o.(type) {
@@ -77,12 +77,11 @@ func (r *rebuild) add(shard model.ShardKey, rows iter.Seq2[model.RowKey, model.O
 // merge gives the views of every wanted host.
 func (r *rebuild) merge(m *mesh, demoted map[model.ShardKey]bool) map[hostKey][]*pushcontext.ServiceView {
 	out := map[hostKey][]*pushcontext.ServiceView{}
-	slices.Sort(r.clusters)
-	r.clusters = slices.Compact(r.clusters)
+	clusters := clustersOf(slices.Values(r.shards))
 	for _, k := range slices.SortedFunc(maps.Keys(r.services), compareHosts) {
 		sortRows(r.services[k])
 		sortRows(r.endpoints[k])
-		for _, in := range partition(k, r.services[k], r.endpoints[k], m, r.clusters) {
+		for _, in := range partition(k, r.services[k], r.endpoints[k], m, clusters) {
 			if len(in.services) == 0 {
 				continue
 			}

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"iter"
 	"maps"
 	"slices"
 
@@ -215,10 +216,15 @@ func (s *state) sortedShards() []*shard {
 }
 
 // clusters gives the members that have a shard, sorted.
-func (s *state) clusters() []model.ClusterID {
+func (s *state) clusters() []model.ClusterID { return clustersOf(maps.Keys(s.shards)) }
+
+// clustersOf gives the members that shards belong to, sorted. Mesh-wide settings belong to none.
+func clustersOf(shards iter.Seq[model.ShardKey]) []model.ClusterID {
 	var out []model.ClusterID
-	for k := range s.shards {
-		out = append(out, k.Cluster)
+	for k := range shards {
+		if k.Provider != model.ProviderMesh {
+			out = append(out, k.Cluster)
+		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
