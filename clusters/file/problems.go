@@ -52,7 +52,7 @@ func (r *reporter) date(now time.Time, problems []model.Problem) []model.Problem
 
 func (r *reporter) announce(next model.Status) {
 	if next.State == model.StateStale && r.status.State != model.StateStale {
-		r.log.Warn("the folder can't be read; what it held stays", "cluster", r.key.Cluster, "provider", r.key.Provider, "error", next.Err)
+		r.log.Warn("the folder can't be read; what it held stays", "cluster", r.key.Cluster, "provider", r.key.Provider, "err", next.Err)
 	}
 	known := map[[2]string]bool{}
 	for _, p := range r.status.Problems {
