@@ -104,6 +104,7 @@ type Controller struct {
 
 	nextScrub time.Time
 	scrubbed  uint64 // passes
+	pass      *pass  // under way; nil between passes
 }
 
 // op is a control operation.

@@ -64,6 +64,7 @@ func (c *Controller) attach(ctx context.Context, r model.Registry) {
 		m = &member{key: key, active: in}
 		c.members[key] = m
 		c.regrouped = true
+		c.endPass()
 		c.state.shard(key)
 	case m.shadow != nil: // a replacement that never synced is replaced itself
 		c.end(m.shadow)
@@ -175,6 +176,7 @@ func (c *Controller) detach(k model.ShardKey) {
 	}
 	delete(c.members, k)
 	c.regrouped = true
+	c.endPass()
 	c.state.drop(c.state.shard(k))
 	delete(c.demoted, k)
 	c.force = true
@@ -273,7 +275,11 @@ func (c *Controller) nextTime() time.Time {
 		sooner(at)
 	}
 	if c.opts.ScrubEvery > 0 && c.open && !c.debounce.pending() {
-		sooner(c.nextScrub)
+		if c.pass == nil {
+			sooner(c.nextScrub)
+		} else {
+			sooner(time.Now())
+		}
 	}
 	for _, m := range c.members {
 		for _, in := range m.instances() {

@@ -23,6 +23,7 @@ func Rebuild(shards map[model.ShardKey]*model.ShardState, o Options) []*pushcont
 	var mesh []meshRow
 	for k, s := range shards {
 		r.add(k, s.Rows())
+		r.addWorkloads(k, s.Rows(), nil)
 		for rk, o := range s.Rows() {
 			if c, ok := o.(*model.Config); ok {
 				mesh = appendMesh(mesh, k, rk.Key, c)
@@ -68,9 +69,40 @@ func (r *rebuild) add(shard model.ShardKey, rows iter.Seq2[model.RowKey, model.O
 			if k := (hostKey{o.Namespace, o.Host}); r.wants(k) {
 				r.endpoints[k] = append(r.endpoints[k], row[*model.Endpoints]{id, o})
 			}
-		case *model.Workload:
-			r.workloads = append(r.workloads, row[*model.Workload]{id, o})
 		}
+	}
+}
+
+// addWorkloads adds those that are wanted, all if wanted is nil.
+func (r *rebuild) addWorkloads(shard model.ShardKey, rows iter.Seq2[model.RowKey, model.Object], wanted func(*model.Workload) bool) {
+	for rk, o := range rows {
+		if w, ok := o.(*model.Workload); ok && (wanted == nil || wanted(w)) {
+			r.workloads = append(r.workloads, row[*model.Workload]{rowID{shard, rk.Key}, w})
+		}
+	}
+}
+
+// selecting tells workloads that one of the services may select.
+func (r *rebuild) selecting() func(*model.Workload) bool {
+	type label struct {
+		namespace string
+		pair
+	}
+	labels := map[label]struct{}{}
+	for _, rows := range r.services {
+		for _, s := range rows {
+			if p, ok := pivot(s.obj.Selector); ok {
+				labels[label{s.obj.Namespace, p}] = struct{}{}
+			}
+		}
+	}
+	return func(w *model.Workload) bool {
+		for k, v := range w.Labels {
+			if _, ok := labels[label{w.Namespace, pair{k, v}}]; ok {
+				return true
+			}
+		}
+		return false
 	}
 }
 

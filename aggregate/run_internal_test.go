@@ -3,9 +3,12 @@ package aggregate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
@@ -96,4 +99,63 @@ func (c *Controller) follow(ctx context.Context, d time.Duration, most int) (tur
 		}
 	}
 	return turns
+}
+
+func counted(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	r := prometheus.NewRegistry()
+	r.MustRegister(c)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families[0].Metric[0].GetCounter().GetValue()
+}
+
+// A check of many rows lets the writer go between steps, and leaves alone what changes meanwhile.
+func TestScrubTakesSteps(t *testing.T) {
+	t.Parallel()
+	c := newTestController()
+	for i := range 3 {
+		sh := c.state.shard(benchKey(i))
+		rk, s := svcRow(benchKey(i), fmt.Sprint("s", i), model.Labels{"app": "x"})
+		c.state.put(sh, rk, s)
+		for n := range scrubStep {
+			c.state.put(sh, model.RowKey{Kind: model.RowWorkload, Key: fmt.Sprint(n)}, &model.Workload{Kind: model.KindPod, Namespace: "other"})
+		}
+	}
+	c.commit(time.Now())
+	later := time.Now().Add(time.Hour)
+	steps, checked := 0, func() float64 { return counted(t, c.metrics.scrubbed) }
+	for c.scrub(later); c.pass != nil; c.scrub(later) {
+		if steps++; steps != 2 {
+			continue
+		}
+		rk, s := svcRow(benchKey(0), "s0", nil) // selects no more
+		c.state.put(c.state.shard(benchKey(0)), rk, s)
+		c.commit(later)
+	}
+	if steps != 6 {
+		t.Errorf("%d steps, want one for each shard and phase", steps)
+	}
+	if checked() != 2 || counted(t, c.metrics.drift) != 0 {
+		t.Errorf("%v checked, %v drifted, want 2 and none", checked(), counted(t, c.metrics.drift))
+	}
+	c.nextScrub = time.Time{}
+	for c.scrub(later); c.pass != nil; c.scrub(later) {
+		w := &model.Workload{Kind: model.KindPod, Namespace: "ns", Name: "new"}
+		c.state.put(c.state.shard(benchKey(1)), model.RowKey{Kind: model.RowWorkload, Key: "new"}, w)
+	}
+	if checked() != 2 {
+		t.Errorf("%v checked although a workload of their namespace changed", checked()-2)
+	}
+	c.nextScrub = time.Time{}
+	c.scrub(later)
+	c.attach(t.Context(), doing{benchKey(9), func(ctx context.Context, _ model.Sink) error { return untilDone(ctx) }})
+	if c.pass != nil {
+		t.Error("a check goes on although a registry came")
+	}
+	if err := c.shutdown(); err != nil {
+		t.Error(err)
+	}
 }

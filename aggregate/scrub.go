@@ -10,20 +10,95 @@ import (
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
-// scrubBatch is about how many hosts one pass checks. A pass scans all rows once.
-const scrubBatch = 64
+// scrubBatch is about how many hosts one pass checks; scrubStep is about how many rows it reads before
+// it lets the writer see to other things.
+const (
+	scrubBatch = 64
+	scrubStep  = 10_000
+)
+
+// pass is one check of some hosts: it reads the rows of all shards, a few shards at a time, first
+// definitions and endpoints, then the workloads that those may select. What changes meanwhile is left
+// to a later pass.
+type pass struct {
+	only      func(hostKey) bool
+	rows      *rebuild
+	rest      []model.ShardKey // still to be read in this phase
+	workloads bool             // the second phase
+	selecting func(*model.Workload) bool
+	touched   *touched
+}
+
+// touched is what changed since a pass began.
+type touched struct {
+	hosts  map[hostKey]struct{}
+	spaces map[string]struct{} // namespaces of changed workloads
+}
+
+func (t *touched) has(k hostKey) bool {
+	_, host := t.hosts[k]
+	_, space := t.spaces[k.namespace]
+	return host || space
+}
 
 // scrub checks some of the published services against a merge that uses no index, when it is time to.
-// A difference, there or in the writer's own books, is a fault of ours: it is reported and repaired.
+// It reads so many rows, and goes on when it is called again.
 func (c *Controller) scrub(now time.Time) {
-	if c.opts.ScrubEvery < 0 || !c.open || now.Before(c.nextScrub) {
+	if c.opts.ScrubEvery < 0 || !c.open || c.pass == nil && now.Before(c.nextScrub) {
 		return
 	}
-	c.nextScrub = now.Add(c.opts.ScrubEvery)
+	if c.pass == nil {
+		c.beginPass()
+	}
+	for budget := scrubStep; budget > 0; {
+		switch p := c.pass; {
+		case len(p.rest) > 0:
+			budget -= p.read(c.state)
+		case !p.workloads:
+			p.workloads, p.rest, p.selecting = true, c.state.shardKeys(), p.rows.selecting()
+		default:
+			c.check(now)
+			c.endPass()
+			c.nextScrub = now.Add(c.opts.ScrubEvery)
+			return
+		}
+	}
+}
+
+func (c *Controller) beginPass() {
 	groups := uint64(len(c.state.hosts)/scrubBatch + 1)
 	group := c.scrubbed % groups
 	c.scrubbed++
-	for k, want := range c.scan(func(k hostKey) bool { return maphash.Comparable(c.seed, k)%groups == group }) {
+	only := func(k hostKey) bool { return maphash.Comparable(c.seed, k)%groups == group }
+	c.pass = &pass{
+		only: only, rows: newRebuild(only), rest: c.state.shardKeys(),
+		touched: &touched{hosts: map[hostKey]struct{}{}, spaces: map[string]struct{}{}},
+	}
+	c.state.touched = c.pass.touched
+}
+
+// endPass ends a pass, finished or not: one does not outlive a change of the registries.
+func (c *Controller) endPass() { c.pass, c.state.touched = nil, nil }
+
+// read takes the rows of one shard and gives their number.
+func (p *pass) read(s *state) int {
+	sh := s.shards[p.rest[0]]
+	p.rest = p.rest[1:]
+	if p.workloads {
+		p.rows.addWorkloads(sh.key, maps.All(sh.rows), p.selecting)
+	} else {
+		p.rows.add(sh.key, maps.All(sh.rows))
+	}
+	return len(sh.rows)
+}
+
+// check compares. A difference, there or in the writer's own books, is a fault of ours: it is reported
+// and repaired.
+func (c *Controller) check(now time.Time) {
+	for k, want := range c.scanned() {
+		if c.pass.touched.has(k) {
+			continue
+		}
 		c.metrics.scrubbed.Inc()
 		var known []*pushcontext.ServiceView
 		if h := c.state.hosts[k]; h != nil {
@@ -39,16 +114,12 @@ func (c *Controller) scrub(now time.Time) {
 	}
 }
 
-// scan merges hosts from shard rows alone. Hosts that are published without rows are in the result
-// too.
-func (c *Controller) scan(only func(hostKey) bool) map[hostKey][]*pushcontext.ServiceView {
-	r := newRebuild(only)
-	for _, sh := range c.state.sortedShards() {
-		r.add(sh.key, maps.All(sh.rows))
-	}
-	out := r.merge(c.mesh, c.demoted)
+// scanned gives the views of the pass's hosts from shard rows alone. Hosts that are published without
+// rows are in the result too.
+func (c *Controller) scanned() map[hostKey][]*pushcontext.ServiceView {
+	out := c.pass.rows.merge(c.mesh, c.demoted)
 	for v := range c.opts.Hub.Current().Services() {
-		if k := (hostKey{v.Shape.Key.Namespace, v.Shape.Key.Host}); only(k) && out[k] == nil {
+		if k := (hostKey{v.Shape.Key.Namespace, v.Shape.Key.Host}); c.pass.only(k) && out[k] == nil {
 			out[k] = nil
 		}
 	}

@@ -41,8 +41,9 @@ type state struct {
 	hosts   map[hostKey]*hostRows
 	sel     *selector
 	dirty   map[hostKey]struct{}
-	mesh    bool // a mesh-wide configuration row changed
-	configs bool // any other configuration row changed
+	mesh    bool     // a mesh-wide configuration row changed
+	configs bool     // any other configuration row changed
+	touched *touched // notes what changes while a scrub is under way; nil otherwise
 }
 
 func newState() *state {
@@ -168,9 +169,17 @@ func (s *state) unindex(sh *shard, k model.RowKey, obj model.Object) {
 	}
 }
 
-func (s *state) mark(k hostKey) { s.dirty[k] = struct{}{} }
+func (s *state) mark(k hostKey) {
+	s.dirty[k] = struct{}{}
+	if s.touched != nil {
+		s.touched.hosts[k] = struct{}{}
+	}
+}
 
 func (s *state) markSelecting(id rowID, w *model.Workload) {
+	if s.touched != nil {
+		s.touched.spaces[w.Namespace] = struct{}{}
+	}
 	for svc := range s.sel.selecting(id, w) {
 		s.mark(hostKey{svc.Namespace, svc.Host})
 	}
@@ -209,6 +218,9 @@ func removeRow[T any](rows []row[T], id rowID) []row[T] {
 func findRow[T any](rows []row[T], id rowID) (int, bool) {
 	return slices.BinarySearchFunc(rows, id, func(r row[T], id rowID) int { return r.id.compare(id) })
 }
+
+// shardKeys lists the shards.
+func (s *state) shardKeys() []model.ShardKey { return slices.Collect(maps.Keys(s.shards)) }
 
 // sortedShards gives the shards by key.
 func (s *state) sortedShards() []*shard {

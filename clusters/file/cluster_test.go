@@ -39,8 +39,8 @@ func TestClusterFollowsFiles(t *testing.T) {
 	if n := s.happened("delete Pod/demo/c"); n != 0 {
 		t.Error("moving a file took its objects away")
 	}
-	if s.replaces != 1 {
-		t.Errorf("%d replaces", s.replaces)
+	if n := s.now().replaces; n != 1 {
+		t.Errorf("%d replaces", n)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestClusterKeepsLastGoodContent(t *testing.T) {
 	}
 	write(t, pod("c", "10.0.0.3"), dir, "y.yaml") // others go on
 	s.waitRows(t, "Pod/demo/a", "Pod/demo/b", "Pod/demo/c")
-	if ip := podIP(s, "a"); ip != "10.0.0.1" {
+	if ip := podIP(s.now(), "a"); ip != "10.0.0.1" {
 		t.Errorf("half of a broken file took effect: %s", ip)
 	}
 	if told.Load() != 1 {
@@ -215,16 +215,16 @@ func TestClusterFolderGoneIsStale(t *testing.T) {
 	s.waitRows(t, "Pod/demo/a")
 	must(t, os.Rename(dir, dir+"-away"))
 	s.wait(t, "stale", func(s *sink) bool { return s.status.State == model.StateStale })
-	if !strings.Contains(s.status.Err, "c1 can't be read: no such file") || s.status.Since.IsZero() {
-		t.Errorf("status %+v", s.status)
+	if st := s.now().status; !strings.Contains(st.Err, "c1 can't be read: no such file") || st.Since.IsZero() {
+		t.Errorf("status %+v", st)
 	}
 	s.waitRows(t, "Pod/demo/a")
 	must(t, os.Rename(dir+"-away", dir))
 	s.wait(t, "live again", func(s *sink) bool { return s.status.State == model.StateLive && s.status.Err == "" })
 	write(t, pod("a", "10.0.0.2"), dir, "a.yaml")
 	s.waitIP(t, "a", "10.0.0.2")
-	if s.replaces != 1 || s.happened("delete Pod/demo/a") != 0 {
-		t.Errorf("log %v", s.log)
+	if now := s.now(); now.replaces != 1 || s.happened("delete Pod/demo/a") != 0 {
+		t.Errorf("log %v", now.log)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestClusterFolderComesLate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "c1")
 	s := cluster(t, dir)
 	s.wait(t, "stale", func(s *sink) bool { return s.status.State == model.StateStale })
-	if s.replaces != 0 {
+	if s.now().replaces != 0 {
 		t.Error("an absent folder was reported as an empty one")
 	}
 	write(t, pod("a", "10.0.0.1"), dir, "a.yaml")

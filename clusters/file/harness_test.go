@@ -86,6 +86,19 @@ func (s *sink) wait(t *testing.T, what string, cond func(s *sink) bool) {
 	}
 }
 
+// now is a copy of what has been reported, to be read at leisure.
+func (s *sink) now() *sink {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &sink{rows: maps.Clone(s.rows), log: slices.Clone(s.log), status: s.status, replaces: s.replaces}
+}
+
+func (s *sink) config(key string) *model.Config {
+	c, _ := s.now().rows[model.RowKey{Kind: model.RowConfig, Key: key}].(*model.Config)
+	return c
+}
+
+// keys is to be called under the lock.
 func (s *sink) keys() []string {
 	var out []string
 	for k := range s.rows {

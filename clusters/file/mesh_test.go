@@ -39,13 +39,13 @@ func TestMeshFollowsFiles(t *testing.T) {
 	s.waitRows(t)
 	write(t, "trustDomain: one\nconnectTimeout: 5s\n", dir, "mesh.yaml")
 	s.waitTrust(t, "one")
-	c := s.rows[model.RowKey{Kind: model.RowConfig, Key: "MeshConfig//mesh"}].(*model.Config)
+	c := s.config("MeshConfig//mesh")
 	if c.Source.String() != "mesh/c1 MeshConfig//mesh@"+c.Source.Revision || c.Source.Revision == "" || c.Source.Time.IsZero() {
 		t.Errorf("source %+v", c.Source)
 	}
 	write(t, "networks: {n1: {endpoints: [{fromRegistry: east}], gateways: [{address: 1.2.3.4, port: 15443}]}}", dir, "networks.yaml")
 	s.waitRows(t, "MeshConfig//mesh", "MeshNetworks//networks")
-	n := s.rows[model.RowKey{Kind: model.RowConfig, Key: "MeshNetworks//networks"}].(*model.Config)
+	n := s.config("MeshNetworks//networks")
 	if n.Kind != model.ConfigNetworks || n.Spec.(*meshconfig.MeshNetworks).Networks["n1"].Gateways[0].Port != 15443 {
 		t.Errorf("networks %+v", n)
 	}
