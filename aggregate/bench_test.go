@@ -196,3 +196,29 @@ func BenchmarkStart(b *testing.B) {
 	}
 	used.report(b)
 }
+
+// BenchmarkMerge is one service with ten endpoints in five members, of which one endpoint changed.
+func BenchmarkMerge(b *testing.B) {
+	c := newTestController()
+	const members = 5
+	slice := func(m, generation int) *model.Endpoints {
+		e := benchSlice(m, 1, generation)
+		e.Endpoints = e.Endpoints[:2]
+		return e
+	}
+	put := func(m int, e *model.Endpoints) {
+		c.state.put(c.state.shard(benchKey(m)), model.RowKey{Kind: model.RowEndpoints, Key: e.Source.Object.String()}, e)
+	}
+	for m := range members {
+		s := benchService(m, 1)
+		c.state.put(c.state.shard(benchKey(m)), model.RowKey{Kind: model.RowService, Key: s.Source.Object.String()}, s)
+		put(m, slice(m, 0))
+	}
+	c.commit(time.Now())
+	put(2, slice(2, 1))
+	key := hostKey{"ns", benchService(0, 1).Host}
+	b.ReportAllocs()
+	for b.Loop() {
+		c.mergeHost(key)
+	}
+}
