@@ -60,7 +60,7 @@ from the hub. The proxy's services are those that have an endpoint at its addres
 	f.StringVar(&o.Node, "node", "", "the Kubernetes node that it runs on")
 	f.StringToStringVar(&o.Labels, "label", nil, "the workload's labels, KEY=VALUE; may be repeated")
 	f.Uint16Var(&o.AdminPort, "admin-port", 15000, "port of Envoy's admin interface on 127.0.0.1; 0 = none")
-	f.BoolVar(&o.Expose, "expose", false, "routers: listen on every HTTP service port, without Gateway configuration")
+	f.BoolVar(&o.Expose, "expose", false, "routers: listen on every TCP service port, without Gateway configuration")
 	f.BoolVar(&o.SotW, "sotw", false, "use state-of-the-world ADS instead of delta")
 	f.StringVarP(&format, "output", "o", output.YAML, "yaml or json")
 	for _, name := range []string{"id", "cluster", "hub"} {

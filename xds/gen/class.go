@@ -54,7 +54,7 @@ type Class struct {
 	Bind       netip.Addr
 	Extensions Extensions
 	HTTP10     bool // node metadata HTTP10
-	// ExposeServices lets a router without Gateway configuration listen on every HTTP service port
+	// ExposeServices lets a router without Gateway configuration listen on every TCP service port
 	// (node metadata ISTHMUS_EXPOSE_SERVICES); off unless asked for.
 	ExposeServices bool
 }

@@ -74,12 +74,12 @@ func applyDNS(out *clusterv3.Cluster, m *pushcontext.MeshView, c Class) {
 }
 
 // applyProtocol sets the upstream HTTP version. A detected protocol is whatever the caller speaks;
-// routers do not detect, so there it stays HTTP/1.1.
+// routers without listeners do not detect, so there it stays HTTP/1.1.
 func applyProtocol(out *clusterv3.Cluster, p model.Protocol, c Class) {
 	switch {
 	case p.IsHTTP2():
 		setHTTPOptions(out, http2Only())
-	case p.Sniffed() && c.Type == Sidecar:
+	case p.Sniffed() && !c.silent():
 		setHTTPOptions(out, asDownstream())
 	}
 }

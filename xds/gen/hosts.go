@@ -130,7 +130,7 @@ func encodedHosts(v *pushcontext.PortView, c Class) (hosts [][]byte, size int, e
 // routed reports whether the service is found by its host: its protocol is or may be HTTP.
 func (t *table) routed(i int) bool {
 	p := t.placed.services[i].port.Protocol
-	return p.IsHTTP() || p.Sniffed() && t.class.Type == Sidecar
+	return p.IsHTTP() || p.Sniffed()
 }
 
 func (t *table) take() {

@@ -39,22 +39,14 @@ func (b *listenerBuilder) listener(name string) *listenerv3.Listener {
 
 func (b *listenerBuilder) name() string { return listenerName(b.bind, b.port) }
 
-// router listens for HTTP of every host that has the port.
-func (b *listenerBuilder) router() *listenerv3.Listener {
+// whole serves everything that has the port to clients that connect to the proxy itself: HTTP by host,
+// TLS by server name, and the oldest of the rest.
+func (b *listenerBuilder) whole(p *portPlan) *listenerv3.Listener {
 	l := b.listener(b.name())
 	l.BindToPort = nil
 	if b.bind.IsUnspecified() {
 		l.AdditionalAddresses = otherFamily(b.class, b.port)
 	}
-	l.FilterChains = []*listenerv3.FilterChain{b.http("", nil, routerRoute(b.port))}
-	return l
-}
-
-// loopback serves everything that has the port to a workload that connects to the proxy itself:
-// HTTP by host, TLS by server name, and the oldest of the rest.
-func (b *listenerBuilder) loopback(p *portPlan) *listenerv3.Listener {
-	l := b.listener(b.name())
-	l.BindToPort = nil
 	b.chains(l, p, "")
 	return l
 }
@@ -81,7 +73,7 @@ func (b *listenerBuilder) chains(l *listenerv3.Listener, p *portPlan, rest strin
 		if rest == "" && c.rest == "" {
 			match = nil // nothing else to tell it apart from
 		}
-		l.FilterChains = append(l.FilterChains, b.http("", match, itoa(b.port)))
+		l.FilterChains = append(l.FilterChains, b.http("", match, sharedRoute(b.class, b.port)))
 		c.inspectHTTP = c.inspectHTTP || match != nil
 	}
 	switch {

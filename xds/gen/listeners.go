@@ -15,7 +15,7 @@ import (
 // Listeners makes LDS resources. A sidecar with interception has one listener for all HTTP hosts of
 // a port, one for each address of a service that is not plain HTTP, and the two virtual ones that
 // intercepted connections enter by; without interception it has one on its loopback address for each
-// port. A router listens only where it is told to.
+// port. So has a router on every address, if it is told to expose services; else it listens nowhere.
 type Listeners struct{}
 
 // TypeURL implements Generator.
@@ -76,15 +76,9 @@ func (Listeners) Names(v pushcontext.View, c Class) []string {
 
 func portListeners(v *pushcontext.PortView, c Class) []string {
 	p := planOf(v, c)
-	switch {
-	case c.Type == Router:
-		if p.http && c.ExposeServices {
-			return []string{listenerName(routerBind(c), v.Number)}
-		}
-		return nil
-	case !c.intercepts():
+	if !c.intercepts() {
 		if p.wildcardNeeded() && !reserved(v.Mesh, v.Number) {
-			return []string{listenerName(c.loopback(), v.Number)}
+			return []string{listenerName(c.bind(), v.Number)}
 		}
 		return nil
 	}
@@ -101,14 +95,6 @@ func portListeners(v *pushcontext.PortView, c Class) []string {
 		}
 	}
 	return names
-}
-
-// routerBind is where a router listens.
-func routerBind(c Class) netip.Addr {
-	if c.Bind.IsLoopback() {
-		return c.Bind
-	}
-	return c.wildcard()
 }
 
 // reserved reports whether a port on all addresses belongs to the proxy itself: its two virtual
@@ -156,14 +142,9 @@ func portListener(v *pushcontext.PortView, c Class, name string) *listenerv3.Lis
 		b.protocol = model.ProtocolGRPCWeb
 	}
 	switch {
-	case c.Type == Router:
-		if p.http && c.ExposeServices && bind == routerBind(c) {
-			return b.router()
-		}
-		return nil
 	case !c.intercepts():
-		if p.wildcardNeeded() && !reserved(v.Mesh, port) && bind == c.loopback() {
-			return b.loopback(p)
+		if p.wildcardNeeded() && !reserved(v.Mesh, port) && bind == c.bind() {
+			return b.whole(p)
 		}
 		return nil
 	case bind == c.wildcard():

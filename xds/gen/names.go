@@ -38,6 +38,14 @@ func sniffedRoute(host string, port uint16) string { return host + ":" + strconv
 // routerRoute is a router's table for a service port.
 func routerRoute(port uint16) string { return routerRoutePrefix + strconv.Itoa(int(port)) }
 
+// sharedRoute is the table of all hosts of a port.
+func sharedRoute(c Class, port uint16) string {
+	if c.Type == Router {
+		return routerRoute(port)
+	}
+	return itoa(port)
+}
+
 // parsePort reads a canonical decimal port number from 1 to 65535.
 func parsePort(s string) (uint16, bool) {
 	n, err := strconv.ParseUint(s, 10, 16)
@@ -91,9 +99,8 @@ func parseListener(name string) (bind netip.Addr, port uint16, ok bool) {
 
 // routeName is a parsed route table name.
 type routeName struct {
-	Port   uint16
-	Host   string // of a sniffed service's own table
-	Router bool
+	Port uint16
+	Host string // of a sniffed service's own table
 }
 
 // parseRoute reads "<port>", "<host>:<port>" or "http.<port>".
@@ -103,7 +110,7 @@ func parseRoute(name string) (routeName, bool) {
 	}
 	if rest, ok := strings.CutPrefix(name, routerRoutePrefix); ok {
 		if port, ok := parsePort(rest); ok {
-			return routeName{Port: port, Router: true}, true
+			return routeName{Port: port}, true
 		}
 	}
 	i := strings.LastIndexByte(name, ':')

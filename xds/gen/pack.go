@@ -110,11 +110,13 @@ func (c Class) wildcard() netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// loopback is where a proxy without interception listens.
-func (c Class) loopback() netip.Addr {
+// bind is where a proxy without interception listens: a sidecar for its own workload, a router for all.
+func (c Class) bind() netip.Addr {
 	switch {
 	case c.Bind.IsLoopback():
 		return c.Bind
+	case c.Type == Router:
+		return c.wildcard()
 	case c.IPv6 && !c.IPv4:
 		return netip.IPv6Loopback()
 	}
@@ -128,6 +130,9 @@ func (c Class) speaks(a netip.Addr) bool {
 	}
 	return c.IPv6
 }
+
+// silent reports whether the proxy listens nowhere: it is a router that nothing has told to.
+func (c Class) silent() bool { return c.Type == Router && !c.ExposeServices }
 
 // intercepts reports whether traffic reaches the proxy with its original destination.
 func (c Class) intercepts() bool { return c.Type == Sidecar && c.Interception != InterceptNone }

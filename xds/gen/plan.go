@@ -53,6 +53,9 @@ func planOf(v *pushcontext.PortView, c Class) *portPlan {
 
 func makePlan(v *pushcontext.PortView, c Class) *portPlan {
 	p := &portPlan{byAddr: map[netip.Addr]int{}, byHost: map[string]int{}, direct: map[string]map[netip.Addr]int{}}
+	if c.silent() {
+		return p
+	}
 	sum := summaryOf(v)
 	for _, port := range visible(v, c) {
 		p.http = p.http || port.Protocol.IsHTTP()
@@ -69,7 +72,6 @@ func makePlan(v *pushcontext.PortView, c Class) *portPlan {
 		s := &a.services[i]
 		switch {
 		case s.port.Protocol.IsHTTP(): // routed by host
-		case c.Type == Router:
 		case !c.intercepts():
 			p.http = p.http || s.port.Protocol.Sniffed()
 			p.wild = append(p.wild, p.add(s, nil))

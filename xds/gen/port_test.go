@@ -260,8 +260,9 @@ func TestRouteDomains(t *testing.T) {
 	if d := cmp.Diff(fqdn("cart", "10.0.0.1"), plain["cart.shop.svc.cluster.local:80"]); d != "" {
 		t.Errorf("a proxy outside the cluster's DNS domain:\n%s", d)
 	}
-	if _, sniffed := domains(t, v, router("c1", "shop"))["auto.shop.svc.cluster.local:80"]; sniffed {
-		t.Error("a router routes a port that is not declared as HTTP")
+	atRouter := domains(t, v, router("c1", "shop"))
+	if d := cmp.Diff(fqdn("auto", "auto", "auto.shop.svc", "auto.shop"), atRouter["auto.shop.svc.cluster.local:80"]); d != "" {
+		t.Errorf("a detected protocol at a router:\n%s", d)
 	}
 }
 
@@ -332,8 +333,8 @@ func TestHeadlessListeners(t *testing.T) {
 	if d := cmp.Diff(want, tcpClusters(t, v, sidecar("c1", "a", me, onNetwork("n1")))); d != "" {
 		t.Errorf("own address, other network, other family and taken address get no listener of it:\n%s", d)
 	}
-	if got := names(t, gen.Listeners{}, v, router("c1", "a")); got != nil {
-		t.Errorf("a router listens for TCP services: %v", got)
+	if d := cmp.Diff(map[string]string{"0.0.0.0_5000": "outbound|5000||db.a.svc.cluster.local"}, tcpClusters(t, v, router("c1", "a"))); d != "" {
+		t.Errorf("a router has one listener for the port:\n%s", d)
 	}
 }
 
@@ -341,24 +342,11 @@ func TestReservedPorts(t *testing.T) {
 	t.Parallel()
 	for _, n := range []uint16{15001, 15006, 15020, 15021, 15090} {
 		s := svc{host: "a.a.svc.cluster.local", ports: []model.Port{httpPort(n)}, vips: members("c1", "10.0.0.1")}
-		for _, c := range []gen.Class{sidecar("c1", "a"), sidecar("c1", "a", noInterception)} {
+		for _, c := range []gen.Class{sidecar("c1", "a"), sidecar("c1", "a", noInterception), router("c1", "a")} {
 			if got := names(t, gen.Listeners{}, portView(n, newMesh(), s), c); got != nil {
 				t.Errorf("port %d: %v", n, got)
 			}
 		}
-	}
-}
-
-func TestRouterListensOnlyWhenTold(t *testing.T) {
-	t.Parallel()
-	v := portView(80, newMesh(), svc{host: "a.a.svc.cluster.local", ports: []model.Port{httpPort(80)}})
-	quiet := router("c1", "a", func(c *gen.Class) { c.ExposeServices = false })
-	if got := append(names(t, gen.Listeners{}, v, quiet), names(t, gen.Routes{}, v, quiet)...); got != nil {
-		t.Errorf("not told to: %v", got)
-	}
-	want := []string{"0.0.0.0_80", "http.80"}
-	if d := cmp.Diff(want, append(names(t, gen.Listeners{}, v, router("c1", "a")), names(t, gen.Routes{}, v, router("c1", "a"))...)); d != "" {
-		t.Error(d)
 	}
 }
 

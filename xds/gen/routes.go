@@ -45,15 +45,9 @@ func (Routes) Names(v pushcontext.View, c Class) []string {
 		return nil
 	}
 	plan := planOf(p, c)
-	if c.Type == Router {
-		if plan.http && c.ExposeServices {
-			return []string{routerRoute(p.Number)}
-		}
-		return nil
-	}
 	var names []string
 	if plan.http {
-		names = append(names, itoa(p.Number))
+		names = append(names, sharedRoute(c, p.Number))
 	}
 	for _, h := range plan.hosts {
 		names = append(names, sniffedRoute(h, p.Number))
@@ -79,7 +73,7 @@ func (Routes) Build(v pushcontext.View, c Class, name string) ([]byte, error) {
 			return nil, errName(RouteURL, name)
 		}
 		return ownTable(name, &plan.services[n])
-	case !plan.http || r.Router != (c.Type == Router) || r.Router && !c.ExposeServices:
+	case !plan.http || name != sharedRoute(c, p.Number):
 		return nil, errName(RouteURL, name)
 	}
 	return sharedTable(p, c, name)

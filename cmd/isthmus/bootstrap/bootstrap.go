@@ -50,7 +50,7 @@ type Options struct {
 	Node           string // Kubernetes node name
 	Labels         map[string]string
 	AdminPort      uint16 // on 127.0.0.1; 0 = no admin interface
-	Expose         bool   // routers: listen on every HTTP service port without Gateway configuration
+	Expose         bool   // routers: listen on every TCP service port without Gateway configuration
 	SotW           bool   // state-of-the-world ADS instead of delta
 }
 
