@@ -2,7 +2,12 @@ package envoy_test
 
 import (
 	"context"
+	"crypto/tls"
+	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"testing"
 
@@ -40,6 +45,16 @@ func tcp(ctx context.Context, p *proxy, _ string, port uint16) (string, string, 
 	return name, "", err
 }
 
+// secure speaks TLS with the backend itself: the proxy sees the server name only.
+func secure(ctx context.Context, p *proxy, host string, port uint16) (string, string, error) {
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{ServerName: host, InsecureSkipVerify: true},
+	}}
+	a, err := envoytest.Get(ctx, client, "https://"+p.addr(port)+"/", host)
+	return a.Name, a.Proto, err
+}
+
 const (
 	h1 = "HTTP/1.1"
 	h2 = "HTTP/2.0"
@@ -64,10 +79,13 @@ var protocols = []struct {
 	{"http2 to http2", http2, host("api"), 8001, "api", h2, true},
 	{"http1 to http2", http1, host("api"), 8001, "api", h2, true},
 	{"grpc", grpc, host("greeter"), 8002, "greeter", h2, true},
-	{"tcp", tcp, "", 8003, "echo", "", false},
-	{"sniffed as http1", http1, host("any"), 8004, "any", h1, false},
-	{"sniffed as http2", http2, host("any2"), 8005, "any2", h2, false},
-	{"sniffed as tcp", tcp, "", 8006, "anything", "", false},
+	{"tcp", tcp, "", 8003, "echo", "", true},
+	{"tcp beside http", tcp, "", 8000, "beside", "", true},
+	{"sniffed as http1", http1, host("any"), 8004, "any", h1, true},
+	{"sniffed as http2", http2, host("any2"), 8005, "any2", h2, true},
+	{"sniffed as tcp", tcp, "", 8006, "anything", "", true},
+	{"tls by server name", secure, host("vault"), 8012, "vault", h1, true},
+	{"https by server name", secure, host("shop"), 8012, "shop", h1, true},
 	{"several services on one port", http1, host("second"), 8000, "second", h1, true},
 	{"static entry", http1, "static.example", 8007, "static.example", h1, true},
 	{"dns entry", http1, "dns.example", 8008, "dns.example", h1, true},
@@ -109,6 +127,10 @@ func protocolMesh(t testing.TB) (*mesh, netip.AddrPort) {
 	add(envoytest.HTTP2, "any2", "10.96.0.7", "", 8005)
 	add(envoytest.TCP, "anything", "10.96.0.8", "", 8006)
 	add(envoytest.HTTP1, "headless", "", "http", 8010)
+	add(envoytest.TCP, "beside", "10.96.0.9", "tcp", 8000)
+	for _, s := range []*corev1.Service{service("vault", "10.96.0.10", "tls", 8012), service("shop", "10.96.0.11", "https", 8012)} {
+		objects = append(objects, s, slicesOf(s, endpoint{addr: m.secureBackend(t, s.Name)}))
+	}
 
 	resolver := netip.MustParseAddrPort(m.lo.At(3, 1, 5353))
 	names := map[string][]netip.Addr{}
@@ -138,6 +160,23 @@ func (m *mesh) externalName(t testing.TB, name string, port uint16, dnsName stri
 	s := service(name, "", "http", port)
 	s.Spec.ClusterIP, s.Spec.Type, s.Spec.ExternalName = "", corev1.ServiceTypeExternalName, dnsName
 	return s
+}
+
+// secureBackend is like backend, but speaks TLS; it returns the address.
+func (m *mesh) secureBackend(t testing.TB, name string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", m.lo.At(2, byte(m.backends.Add(1)), 9000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(envoytest.Answer{Name: name, Proto: r.Proto})
+	}))
+	s.Listener.Close()
+	s.Listener = l
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return l.Addr().String()
 }
 
 func TestProtocols(t *testing.T) {
