@@ -1,21 +1,16 @@
 package kube_test
 
 import (
-	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
+	"github.com/isthmus-mesh/isthmus/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 var shard = model.ShardKey{Provider: model.ProviderFile, Cluster: "c1"}
 
@@ -57,20 +52,7 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := dump(load(t, string(in)))
-			golden := strings.TrimSuffix(f, ".yaml") + ".golden"
-			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(fmt.Errorf("%w (run with -update)", err))
-			}
-			if d := cmp.Diff(string(want), got); d != "" {
-				t.Error(d)
-			}
+			golden.Compare(t, strings.TrimSuffix(f, ".yaml")+".golden", dump(load(t, string(in))))
 		})
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,9 +15,8 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug/debugtest"
+	"github.com/isthmus-mesh/isthmus/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // result is what one command line did.
 type result struct {
@@ -75,26 +73,14 @@ func TestTables(t *testing.T) {
 			if got.code != exitOK || got.stderr != "" {
 				t.Fatalf("exit code %d, stderr %q", got.code, got.stderr)
 			}
-			golden(t, name+".golden", got.stdout)
+			compare(t, name+".golden", got.stdout)
 		})
 	}
 }
 
-func golden(t *testing.T, name, got string) {
+func compare(t *testing.T, name, got string) {
 	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("differs from %s (-want +got):\n%s", file, d)
-	}
+	golden.Compare(t, filepath.Join("testdata", name), got)
 	for line := range strings.Lines(got) {
 		if strings.TrimRight(line, " \n") != strings.TrimSuffix(line, "\n") {
 			t.Errorf("trailing space in %q", line)

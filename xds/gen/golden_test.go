@@ -3,16 +3,13 @@ package gen_test
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -20,10 +17,9 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/test/golden"
 	"github.com/isthmus-mesh/isthmus/xds/gen"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // scenario is everything that one proxy is told of a small mesh.
 type scenario struct {
@@ -165,20 +161,7 @@ func TestGolden(t *testing.T) {
 			for _, r := range s.resources(t) {
 				fmt.Fprintf(&got, "# %s %s\n%s\n", r.url, r.name, text(t, decode(t, r)))
 			}
-			path := filepath.Join("testdata", s.name+".golden")
-			if *update {
-				if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(string(want), got.String()); d != "" {
-				t.Errorf("the resources differ from %s (run with -update to accept):\n%s", path, d)
-			}
+			golden.Compare(t, filepath.Join("testdata", s.name+".golden"), got.String())
 		})
 	}
 }

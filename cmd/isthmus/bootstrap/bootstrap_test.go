@@ -1,9 +1,7 @@
 package bootstrap_test
 
 import (
-	"flag"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,9 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/bootstrap"
+	"github.com/isthmus-mesh/isthmus/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 func sidecar() bootstrap.Options {
 	return bootstrap.Options{
@@ -42,19 +39,7 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			file := filepath.Join("testdata", name+".golden.yaml")
-			if *update {
-				if err := os.WriteFile(file, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(string(want), string(got)); d != "" {
-				t.Errorf("bootstrap differs from %s (-want +got):\n%s", file, d)
-			}
+			golden.Compare(t, filepath.Join("testdata", name+".golden.yaml"), string(got))
 		})
 	}
 }

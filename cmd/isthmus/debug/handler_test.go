@@ -3,23 +3,18 @@ package debug_test
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug/debugtest"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // local is a request from this machine.
 func local(path string) *http.Request {
@@ -63,12 +58,12 @@ func TestGolden(t *testing.T) {
 			if w.Code != http.StatusOK {
 				t.Fatalf("%d: %s", w.Code, w.Body)
 			}
-			golden(t, name, w.Body.Bytes())
+			compare(t, name, w.Body.Bytes())
 		})
 	}
 }
 
-func golden(t *testing.T, name string, got []byte) {
+func compare(t *testing.T, name string, got []byte) {
 	t.Helper()
 	// Protobuf's JSON varies its spacing from build to build.
 	if json.Valid(got) {
@@ -79,19 +74,7 @@ func golden(t *testing.T, name string, got []byte) {
 		got, _ = json.MarshalIndent(v, "", "  ")
 		got = append(got, '\n')
 	}
-	file := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), string(got)); d != "" {
-		t.Errorf("differs from %s (-want +got):\n%s", file, d)
-	}
+	golden.Compare(t, filepath.Join("testdata", name+".golden"), string(got))
 }
 
 func TestErrorsSayWhatToDo(t *testing.T) {
