@@ -20,6 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate"
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/health"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/xds"
 	"github.com/isthmus-mesh/isthmus/xds/gen"
@@ -58,6 +59,7 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 	h.metrics.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		&debug.Collector{Shards: h.controller.Shards, ConfigCluster: model.ClusterID(o.clusterID), Version: version, Started: time.Now(), Now: time.Now},
+		&health.Collector{Snapshot: h.snapshots.Current, Shards: h.controller.Shards, Sidecars: h.sidecars},
 	)
 	kinds := sources()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
@@ -92,6 +94,17 @@ func (h *hub) knows(c model.ClusterID) bool {
 	return slices.ContainsFunc(h.controller.Shards(), func(s pushcontext.ShardInfo) bool {
 		return s.Key.Cluster == c && isCluster(s)
 	})
+}
+
+// sidecars are where the connected ones are.
+func (h *hub) sidecars() []pushcontext.Reader {
+	var out []pushcontext.Reader
+	for _, c := range h.xds.Connections() {
+		if c.Class.Type == gen.Sidecar {
+			out = append(out, c.Reader())
+		}
+	}
+	return out
 }
 
 func (h *hub) ready() error {
