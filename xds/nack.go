@@ -189,8 +189,7 @@ func (st *stream) probe(w *watch, pc *pushcontext.PushContext) error {
 	for len(w.probes) > 0 {
 		group := w.probes[0]
 		w.probes = w.probes[1:]
-		r := st.probeReply(w, pc, group)
-		if len(r.ids) > 0 {
+		if r := st.work(w, func() *reply { return st.probeReply(w, pc, group) }); r != nil {
 			return st.send(w, r)
 		}
 		w.settleProbe(group)
@@ -199,7 +198,6 @@ func (st *stream) probe(w *watch, pc *pushcontext.PushContext) error {
 }
 
 func (st *stream) probeReply(w *watch, pc *pushcontext.PushContext, group []uint32) *reply {
-	defer st.s.work()()
 	r := &reply{version: pc.Version, probe: true}
 	d := differ{f: st.s.factory, t: st.t, pc: pc, a: st.aud, w: w}
 	for _, id := range group {
@@ -212,7 +210,10 @@ func (st *stream) probeReply(w *watch, pc *pushcontext.PushContext, group []uint
 		w.putOff.Remove(id)
 		r.resources, r.ids, r.sums = append(r.resources, x), append(r.ids, id), append(r.sums, x.Sum)
 	}
-	if st.protocol == wire.SotW && w.rule.whole && len(r.ids) > 0 {
+	if len(r.ids) == 0 {
+		return nil
+	}
+	if st.protocol == wire.SotW && w.rule.whole {
 		held := w.suspect.Clone()
 		held.AndNot(roaring.BitmapOf(r.ids...))
 		r.resources, _ = st.full(w, pc, held)

@@ -108,7 +108,7 @@ func (st *stream) push(w *watch, pc *pushcontext.PushContext) error {
 		}
 	}
 	start := st.s.now()
-	r := st.prepare(w, pc)
+	r := st.work(w, func() *reply { return st.prepare(w, pc) })
 	if r == nil {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (st *stream) push(w *watch, pc *pushcontext.PushContext) error {
 	return err
 }
 
-// reply is a response before it has a nonce.
+// reply is one response.
 type reply struct {
 	resources []*resource
 	ids       []uint32 // of what is new in it
@@ -127,11 +127,41 @@ type reply struct {
 	version   uint64
 	probe     bool
 	fresh     bool // holds names that the proxy did not have
+
+	nonce uint64 // set with head and msg once it is encoded
+	head  wire.Head
+	msg   *wire.Response
+}
+
+// work makes and encodes a reply while it holds one of the server's slots. The time that the slot is
+// held, not the wait for it, is what the reply costs.
+func (st *stream) work(w *watch, reply func() *reply) *reply {
+	release := st.s.work()
+	defer release()
+	start := st.s.now()
+	r := reply()
+	if r != nil {
+		st.encode(w, r)
+	}
+	st.spent += st.s.now().Sub(start)
+	return r
+}
+
+func (st *stream) encode(w *watch, r *reply) {
+	st.nonce++
+	r.nonce = st.nonce
+	r.head = wire.Head{
+		Protocol: st.protocol, Version: strconv.FormatUint(r.version, 10), TypeURL: w.rule.url,
+		Nonce: formatNonce(st.nonce), Removed: r.removed, Count: len(r.resources),
+	}
+	r.msg = wire.NewResponse(r.head)
+	for _, x := range r.resources {
+		r.msg.Add(st.protocol, x.Resource)
+	}
 }
 
 // prepare works out a type's next response and counts it as told; nil if there is none to send.
 func (st *stream) prepare(w *watch, pc *pushcontext.PushContext) *reply {
-	defer st.s.work()()
 	first := w.last == 0
 	c := collect(st.s.factory, st.s.hub, st.t, pc, st.aud, w)
 	st.late(w, pc, c)
@@ -278,15 +308,9 @@ func (st *stream) removeLate(pc *pushcontext.PushContext) error {
 		if w == nil || w.gone.IsEmpty() {
 			continue
 		}
-		r := &reply{version: pc.Version}
-		if st.protocol == wire.SotW && w.rule.whole {
-			r = st.wholeReply(w, pc, &change{})
-		} else {
-			st.removals(w, w.gone.ToArray(), r)
-			w.gone.Clear()
-			if len(r.resources)+len(r.removed) == 0 {
-				continue
-			}
+		r := st.work(w, func() *reply { return st.lateReply(w, pc) })
+		if r == nil {
+			continue
 		}
 		if err := st.send(w, r); err != nil {
 			return err
@@ -295,18 +319,23 @@ func (st *stream) removeLate(pc *pushcontext.PushContext) error {
 	return nil
 }
 
-// send encodes and sends a response and notes that it did.
+// lateReply tells what is gone; nil if the proxy need not be told.
+func (st *stream) lateReply(w *watch, pc *pushcontext.PushContext) *reply {
+	if st.protocol == wire.SotW && w.rule.whole {
+		return st.wholeReply(w, pc, &change{})
+	}
+	r := &reply{version: pc.Version}
+	st.removals(w, w.gone.ToArray(), r)
+	w.gone.Clear()
+	if len(r.resources)+len(r.removed) == 0 {
+		return nil
+	}
+	return r
+}
+
+// send sends a response and notes that it did.
 func (st *stream) send(w *watch, r *reply) error {
-	st.nonce++
-	head := wire.Head{
-		Protocol: st.protocol, Version: strconv.FormatUint(r.version, 10), TypeURL: w.rule.url,
-		Nonce: formatNonce(st.nonce), Removed: r.removed, Count: len(r.resources),
-	}
-	msg := wire.NewResponse(head)
-	for _, x := range r.resources {
-		msg.Add(st.protocol, x.Resource)
-	}
-	if err := st.write(w, msg, len(r.resources)); err != nil {
+	if err := st.write(w, r.msg, len(r.resources)); err != nil {
 		return err
 	}
 	w.sent.AddMany(r.ids)
@@ -314,8 +343,8 @@ func (st *stream) send(w *watch, r *reply) error {
 		w.gone.Remove(id)
 		delete(w.rejected, id)
 	}
-	w.sentOut(pending{nonce: st.nonce, version: r.version, ids: r.ids, sums: r.sums, whole: r.whole, probe: r.probe})
-	st.status.sent(w, head, r.version, st.s.now())
+	w.sentOut(pending{nonce: r.nonce, version: r.version, ids: r.ids, sums: r.sums, whole: r.whole, probe: r.probe})
+	st.status.sent(w, r.head, r.version, st.s.now())
 	st.follow(w, r)
 	return nil
 }
@@ -340,27 +369,17 @@ func (st *stream) follow(w *watch, r *reply) {
 			st.gate.until = st.s.now().Add(st.s.opt.GateWait)
 			st.timer.Reset(st.s.opt.GateWait)
 		}
-		st.gate.nonce = st.nonce
+		st.gate.nonce = r.nonce
 	}
 }
 
 // each yields what the proxy subscribes and exists, built or not.
 func each(f *factory, t *names, pc *pushcontext.PushContext, a *audience, w *watch, yield func(*resource, uint32)) {
+	d := differ{f: f, t: t, pc: pc, a: a, w: w}
 	if w.wildcard {
-		for _, kind := range w.gen.Kinds() {
-			for key := range pc.Keys(kind) {
-				b, _ := f.of(pc, w.typ, key, a)
-				if b == nil {
-					continue
-				}
-				for _, r := range b.resources {
-					yield(r, r.id(t, w.typ, w.gen))
-				}
-			}
-		}
+		d.all(yield)
 		return
 	}
-	d := differ{f: f, t: t, pc: pc, a: a, w: w}
 	for it := w.sub.Iterator(); it.HasNext(); {
 		id := it.Next()
 		if r, _, _ := d.lookup(a, t.name(id)); r != nil {

@@ -36,7 +36,8 @@ type Options struct {
 	KnownCluster func(model.ClusterID) bool
 	// ClusterAliases maps names that nodes use to the clusters that are meant.
 	ClusterAliases map[model.ClusterID]model.ClusterID
-	// OnPushCost is told what bringing one proxy up to a commit took.
+	// OnPushCost is told the processor time that bringing one proxy up to a commit took: working out
+	// and encoding what is new to it, not waiting for its turn or for the proxy to read.
 	OnPushCost func(time.Duration)
 
 	MaxNames    int           // names of one type that one stream may subscribe; 250 000

@@ -51,7 +51,8 @@ type stream struct {
 	gate     gate
 	timer    *time.Timer // end of the gate
 	scratch  []*watch
-	woken    time.Time // when the oldest unhandled wake was taken
+	woken    bool          // a commit concerns the stream, since the last turn
+	spent    time.Duration // that slots were held, since the last commit
 }
 
 func (s *Server) newStream(p wire.Protocol, peer Peer) *stream {
@@ -102,7 +103,7 @@ func (st *stream) run() error {
 				return err
 			}
 		case <-st.wake:
-			st.woken = st.s.now()
+			st.woken, st.spent = true, 0
 		case <-st.timer.C:
 			st.gate.nonce = 0
 		case f := <-st.asks:
@@ -272,19 +273,18 @@ func (st *stream) write(w *watch, msg *wire.Response, resources int) error {
 	return err
 }
 
-// converged reports how long a commit took to reach the proxy.
+// converged reports how long a commit took to reach the proxy, and what it cost.
 func (st *stream) converged(pc *pushcontext.PushContext, before uint64) {
-	if st.woken.IsZero() {
+	if !st.woken {
 		return
 	}
-	now := st.s.now()
+	st.woken = false
 	if st.nonce > before {
-		st.s.metrics.convergence.Observe(now.Sub(pc.Time).Seconds())
-		if f := st.s.opt.OnPushCost; f != nil {
-			f(now.Sub(st.woken))
-		}
+		st.s.metrics.convergence.Observe(st.s.now().Sub(pc.Time).Seconds())
 	}
-	st.woken = time.Time{}
+	if f := st.s.opt.OnPushCost; f != nil && st.spent > 0 {
+		f(st.spent)
+	}
 }
 
 // note brings the stream's interest in views up to date with a subscription. It comes before the
