@@ -375,11 +375,21 @@ func (st *stream) follow(w *watch, r *reply) {
 
 // each yields what the proxy subscribes and exists, built or not.
 func each(f *factory, t *names, pc *pushcontext.PushContext, a *audience, w *watch, yield func(*resource, uint32)) {
-	d := differ{f: f, t: t, pc: pc, a: a, w: w}
 	if w.wildcard {
-		d.all(yield)
+		for _, kind := range w.gen.Kinds() {
+			for key := range pc.Keys(kind) {
+				b, _ := f.of(pc, w.typ, key, a)
+				if b == nil {
+					continue
+				}
+				for _, r := range b.resources {
+					yield(r, r.id(t, w.typ, w.gen))
+				}
+			}
+		}
 		return
 	}
+	d := differ{f: f, t: t, pc: pc, a: a, w: w}
 	for it := w.sub.Iterator(); it.HasNext(); {
 		id := it.Next()
 		if r, _, _ := d.lookup(a, t.name(id)); r != nil {
