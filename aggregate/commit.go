@@ -32,10 +32,11 @@ func (c *Controller) commit(now time.Time) {
 	merged := time.Now()
 	in.Services = c.changes(dirty, views)
 	in.Configs = c.refreshConfigs()
+	in.Places = c.refreshPlaces(in.Mesh != nil)
 	in.NoService = c.refreshOrphans()
 	c.refreshShards()
 	in.Shards = c.infos
-	if len(in.Services) > 0 || in.Mesh != nil || c.infoChanged || c.state.configs && !slices.Equal(c.configs, in.Configs) {
+	if len(in.Services) > 0 || len(in.Places) > 0 || in.Mesh != nil || c.infoChanged || c.state.configs && !slices.Equal(c.configs, in.Configs) {
 		c.publish(in, len(dirty), begin, merged)
 	}
 	c.committed(now)

@@ -41,9 +41,10 @@ type state struct {
 	hosts   map[hostKey]*hostRows
 	sel     *selector
 	dirty   map[hostKey]struct{}
-	mesh    bool     // a mesh-wide configuration row changed
-	configs bool     // any other configuration row changed
-	touched *touched // notes what changes while a scrub is under way; nil otherwise
+	mesh    bool                        // a mesh-wide configuration row changed
+	configs bool                        // any other configuration row changed
+	places  map[placeID]*model.Workload // that came, moved or (nil) went
+	touched *touched                    // notes what changes while a scrub is under way; nil otherwise
 }
 
 func newState() *state {
@@ -52,6 +53,7 @@ func newState() *state {
 		hosts:  map[hostKey]*hostRows{},
 		sel:    newSelector(),
 		dirty:  map[hostKey]struct{}{},
+		places: map[placeID]*model.Workload{},
 	}
 }
 
@@ -77,6 +79,9 @@ func (s *state) put(sh *shard, k model.RowKey, obj model.Object) bool {
 	if obj != nil {
 		sh.rows[k] = obj
 		s.index(sh, k, obj)
+	}
+	if k.Kind == model.RowWorkload {
+		s.moved(rowID{sh.key, k.Key}, old, obj)
 	}
 	return true
 }

@@ -104,6 +104,7 @@ func (w *world) workload(k model.ShardKey) *model.Workload {
 	}
 	o := workload(k, kind, w.name(), ip, w.labels())
 	o.Source = w.source(k, string(kind), o.Name)
+	o.Locality.Zone = []string{"", "z1", "z2"}[w.pick(3)]
 	if w.pick(3) == 0 {
 		o.Ports = map[string]uint16{"http": 9000}
 	}
@@ -226,6 +227,53 @@ func (w *world) check(seed uint64) {
 	}
 	if len(pc.Shards) != len(w.regs) {
 		w.t.Fatalf("seed %d: %d shards, want %d", seed, len(pc.Shards), len(w.regs))
+	}
+	w.checkRows(seed, pc, states)
+}
+
+// checkRows compares what the snapshot says of rows themselves: their number, where workloads are, and
+// endpoints without a service.
+func (w *world) checkRows(seed uint64, pc *pushcontext.PushContext, states map[model.ShardKey]*model.ShardState) {
+	w.t.Helper()
+	places, defined := map[model.InstanceKey]bool{}, map[string]bool{}
+	for _, info := range pc.Shards {
+		var rows [model.RowKinds]int
+		for rk, o := range states[info.Key].Rows() {
+			rows[rk.Kind]++
+			switch o := o.(type) {
+			case *model.Service:
+				defined[o.Host] = true
+			case *model.Workload:
+				at := model.InstanceKey{Cluster: info.Key.Cluster, IP: o.Address.AddrPort.Addr()}
+				if o.Locality.Zone != "" && at.IP.IsValid() {
+					places[at] = true
+					p := pushcontext.Place{Instance: at, By: info.Key.String() + " " + rk.Key, Locality: o.Locality}
+					if !pc.Has(&p) {
+						w.t.Fatalf("seed %d: the place %+v is not known", seed, p)
+					}
+				}
+			}
+		}
+		if info.Rows != rows {
+			w.t.Fatalf("seed %d: %s has %v rows, want %v", seed, info.Key, info.Rows, rows)
+		}
+	}
+	for k, i := range pc.Instances() {
+		if len(i.Targets.Targets) == 0 && !places[k] {
+			w.t.Fatalf("seed %d: %v is known, and nothing is there", seed, k)
+		}
+	}
+	for k, s := range states {
+		for _, o := range s.Rows() {
+			if e, ok := o.(*model.Endpoints); ok && !defined[e.Host] && len(e.Endpoints) > 0 && pc.NoService[model.ServiceKey{Namespace: "ns", Host: e.Host}] == nil {
+				w.t.Fatalf("seed %d: endpoints of %s in %s are not listed", seed, e.Host, k)
+			}
+		}
+	}
+	for k := range pc.NoService {
+		if defined[k.Host] && pc.Service(k) != nil {
+			w.t.Fatalf("seed %d: service %s exists, and has endpoints without a service", seed, k)
+		}
 	}
 }
 

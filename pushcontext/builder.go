@@ -14,11 +14,21 @@ type Change struct {
 	View *ServiceView
 }
 
+// Place is where a workload runs, which counts also if it serves nothing.
+type Place struct {
+	Instance model.InstanceKey
+	By       string // what says so: one address may be that of several workloads
+	Locality model.Locality
+	Network  string
+	Gone     bool
+}
+
 // Commit is the input of one new version. Views are fresh: the Builder stamps them, and panics on one
 // that was published before. A ServiceView whose shape did not change carries the Shape pointer of its
 // predecessor.
 type Commit struct {
 	Services []Change  // each key once
+	Places   []Place   // that changed; all of them when Mesh is set
 	Mesh     *MeshView // set in the first commit and when mesh-wide settings changed; then Services holds every service, of fresh shapes
 	Shards   []ShardInfo
 	Configs  []*model.Config
@@ -45,6 +55,9 @@ func (b *Builder) Commit(c Commit) (*PushContext, *Delta) {
 	s := b.step(c)
 	for _, ch := range c.Services {
 		s.service(ch)
+	}
+	for _, p := range c.Places {
+		s.place(p)
 	}
 	pc := s.freeze(c)
 	d := s.delta(c, b.prev)

@@ -9,9 +9,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
-// claim is what the endpoints of one service say of a workload address.
+// claim is what the endpoints of one service, or a workload itself, say of a workload address.
 type claim struct {
-	service  model.ServiceKey
+	service  model.ServiceKey // zero for a workload
+	workload string           // see Place.By; "" for a service
 	locality model.Locality
 	network  string
 }
@@ -118,7 +119,7 @@ func (v *ServiceView) served(only map[model.InstanceKey]struct{}) map[model.Inst
 				}
 				in := out[k]
 				if in == nil {
-					in = &instance{claim: claim{v.Shape.Key, e.Locality, e.Network}, targets: make([]Target, 0, len(v.Shape.Ports))}
+					in = &instance{claim: claim{v.Shape.Key, "", e.Locality, e.Network}, targets: make([]Target, 0, len(v.Shape.Ports))}
 					out[k] = in
 				}
 				in.targets = append(in.targets, target(v.Shape, port, e))
@@ -145,15 +146,54 @@ func (s *step) setInstance(k model.InstanceKey, key model.ServiceKey, in *instan
 	var targets []Target
 	old, _ := s.instances.get(k)
 	if old != nil {
-		claims = slices.DeleteFunc(slices.Clone(old.claims), func(c claim) bool { return c.service == key })
+		claims = slices.DeleteFunc(slices.Clone(old.claims), func(c claim) bool { return c.service == key && c.workload == "" })
 		targets = slices.DeleteFunc(slices.Clone(old.Targets.Targets), func(t Target) bool { return t.of(key) })
 	}
 	if in != nil {
 		claims, targets = append(claims, in.claim), append(targets, in.targets...)
 	}
-	slices.SortFunc(claims, func(a, b claim) int { return a.service.Compare(b.service) })
+	slices.SortFunc(claims, compareClaims)
 	slices.SortFunc(targets, compareTargets)
 	s.swapInstance(k, old, claims, slices.Compact(targets))
+}
+
+// compareClaims puts services first.
+func compareClaims(a, b claim) int {
+	if (a.workload == "") != (b.workload == "") {
+		return strings.Compare(a.workload, b.workload)
+	}
+	return cmp.Or(a.service.Compare(b.service), strings.Compare(a.workload, b.workload))
+}
+
+// place sets or takes back what a workload says of its address.
+func (s *step) place(p Place) {
+	old, _ := s.instances.get(p.Instance)
+	if old.says(&p) {
+		return
+	}
+	var claims []claim
+	var targets []Target
+	if old != nil {
+		targets = old.Targets.Targets
+		claims = slices.DeleteFunc(slices.Clone(old.claims), func(c claim) bool { return c.workload == p.By })
+	}
+	if !p.Gone {
+		claims = append(claims, claim{workload: p.By, locality: p.Locality, network: p.Network})
+		slices.SortFunc(claims, compareClaims)
+	}
+	s.swapInstance(p.Instance, old, claims, targets)
+}
+
+// says reports whether a place is known already, or that it is gone.
+func (v *InstanceView) says(p *Place) bool {
+	if v == nil {
+		return p.Gone
+	}
+	i := slices.IndexFunc(v.claims, func(c claim) bool { return c.workload == p.By })
+	if i < 0 {
+		return p.Gone
+	}
+	return !p.Gone && v.claims[i].locality == p.Locality && v.claims[i].network == p.Network
 }
 
 func (s *step) swapInstance(k model.InstanceKey, old *InstanceView, claims []claim, targets []Target) {
@@ -183,6 +223,9 @@ func compareTargets(a, b Target) int {
 
 // share gives the one view of equal targets.
 func (s *step) share(ts []Target) *TargetsView {
+	if len(ts) == 0 {
+		return s.base.noTargets
+	}
 	s.buf = appendTargets(s.buf[:0], ts)
 	e := s.targets[string(s.buf)]
 	if e == nil {
@@ -195,6 +238,9 @@ func (s *step) share(ts []Target) *TargetsView {
 }
 
 func (s *step) release(v *TargetsView) {
+	if len(v.Targets) == 0 {
+		return
+	}
 	e := s.targets[v.key]
 	if e.refs--; e.refs == 0 {
 		delete(s.targets, v.key)

@@ -73,14 +73,27 @@ func (p *PushContext) Port(n uint16) *PortView {
 	return v
 }
 
-// Instance gives what is known of the first of the addresses that serves anything; nil if none does.
+// Instance gives what is known of the first of the addresses that serves anything, or else of the first
+// that is known; nil if none is.
 func (p *PushContext) Instance(keys ...model.InstanceKey) *InstanceView {
+	var known *InstanceView
 	for _, k := range keys {
-		if v, ok := p.instances.get(k); ok {
+		v, ok := p.instances.get(k)
+		switch {
+		case !ok:
+		case len(v.Targets.Targets) > 0:
 			return v
+		case known == nil:
+			known = v
 		}
 	}
-	return nil
+	return known
+}
+
+// Has reports whether a place makes no difference to the snapshot.
+func (p *PushContext) Has(place *Place) bool {
+	v, _ := p.instances.get(place.Instance)
+	return v.says(place)
 }
 
 // Instances yields every workload address, in no particular order.
@@ -128,7 +141,7 @@ func (p *PushContext) targets(r *Reader) (View, uint64) {
 	switch i := p.Instance(r.Instances...); {
 	case i == nil:
 		return p.noTargets, p.Version
-	case i.Key != r.Instances[0]:
+	case i.Key != r.Instances[0], len(i.Targets.Targets) == 0 && len(r.Instances) > 1:
 		return i.Targets, p.Version
 	default:
 		return i.Targets, i.Rev

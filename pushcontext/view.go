@@ -173,15 +173,16 @@ type TargetsView struct {
 	key     string // equal targets, equal key
 }
 
-// InstanceView is one workload address: what it serves and what its endpoints say of it. Where the
-// endpoints of several services differ, the first service by key has the word.
+// InstanceView is one workload address: what it serves, if anything, and where it is. Where the
+// endpoints of several services differ, the first service by key has the word; workloads themselves
+// have it after services.
 type InstanceView struct {
 	Key      model.InstanceKey
 	Targets  *TargetsView
 	Locality model.Locality
 	Network  string
 	Rev      uint64
-	claims   []claim // one for each service that it backs, by service
+	claims   []claim // one for each service that it backs, by service, then one for each workload there
 }
 
 // ShardInfo is what the snapshot knows of one registry.
