@@ -44,6 +44,7 @@ type audience struct {
 	reader  pushcontext.Reader
 	classes *classes
 	reduced []reducedClass
+	used    gen.Traits // all that were asked for
 }
 
 type reducedClass struct {
@@ -53,6 +54,7 @@ type reducedClass struct {
 }
 
 func (a *audience) reduce(t gen.Traits) *reducedClass {
+	a.used |= t
 	for i := range a.reduced {
 		if a.reduced[i].traits == t {
 			return &a.reduced[i]

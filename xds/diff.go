@@ -50,7 +50,16 @@ func collect(f *factory, hub *pushcontext.Hub, t *names, pc *pushcontext.PushCon
 
 // everything looks at all that the proxy subscribes.
 func (d *differ) everything(since uint64) {
+	var whole *roster
+	if since == 0 && d.w.old == nil && d.w.untouched() {
+		if whole = d.roster(); whole != nil {
+			d.take(whole)
+		}
+	}
 	if !d.w.wildcard {
+		if whole != nil {
+			return
+		}
 		all := d.w.sub.Clone()
 		all.Or(d.w.sent)
 		d.c.grow(int(all.GetCardinality()))
@@ -60,10 +69,15 @@ func (d *differ) everything(since uint64) {
 		return
 	}
 	live := roaring.New()
-	if since == 0 { // most of the names are those that others hold too
+	if whole != nil {
+		live = whole.all.Clone()
+	} else if since == 0 { // most of the names are those that others hold too
 		d.c.grow(d.t.size())
 	}
 	for _, kind := range d.w.gen.Kinds() {
+		if whole != nil && kind != pushcontext.ViewTargets {
+			continue
+		}
 		for key := range d.pc.Keys(kind) {
 			d.view(key, since, live)
 		}

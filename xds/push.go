@@ -375,25 +375,39 @@ func (st *stream) follow(w *watch, r *reply) {
 
 // each yields what the proxy subscribes and exists, built or not.
 func each(f *factory, t *names, pc *pushcontext.PushContext, a *audience, w *watch, yield func(*resource, uint32)) {
+	d := differ{f: f, t: t, pc: pc, a: a, w: w}
 	if w.wildcard {
-		for _, kind := range w.gen.Kinds() {
-			for key := range pc.Keys(kind) {
-				b, _ := f.of(pc, w.typ, key, a)
-				if b == nil {
-					continue
-				}
-				for _, r := range b.resources {
-					yield(r, r.id(t, w.typ, w.gen))
-				}
-			}
-		}
+		d.all(yield)
 		return
 	}
-	d := differ{f: f, t: t, pc: pc, a: a, w: w}
 	for it := w.sub.Iterator(); it.HasNext(); {
 		id := it.Next()
 		if r, _, _ := d.lookup(a, t.name(id)); r != nil {
 			yield(r, id)
+		}
+	}
+}
+
+// all yields everything that exists.
+func (d *differ) all(yield func(*resource, uint32)) {
+	whole := d.roster()
+	if whole != nil {
+		for i, r := range whole.resources {
+			yield(r, whole.ids[i])
+		}
+	}
+	for _, kind := range d.w.gen.Kinds() {
+		if whole != nil && kind != pushcontext.ViewTargets {
+			continue
+		}
+		for key := range d.pc.Keys(kind) {
+			b, _ := d.f.of(d.pc, d.w.typ, key, d.a)
+			if b == nil {
+				continue
+			}
+			for _, r := range b.resources {
+				yield(r, r.id(d.t, d.w.typ, d.w.gen))
+			}
 		}
 	}
 }

@@ -79,6 +79,7 @@ type factory struct {
 	generators []gen.Generator
 	budget     int64 // bytes of memoised encodings, above which nothing more is kept
 	kept       *atomic.Int64
+	rosters    *rosters
 	metrics    *metrics
 	failed     func(Failure)
 }

@@ -91,6 +91,7 @@ type Server struct {
 	byURL    map[string]int
 	unserved map[string]bool
 	seed     maphash.Seed
+	lists    *wire.NameLists
 	factory  *factory
 	classes  *classes
 	tables   *nameTables
@@ -116,7 +117,7 @@ func NewServer(o Options) *Server {
 	s := &Server{
 		opt: o.withDefaults(), hub: o.Hub, unserved: unserved(), byURL: map[string]int{}, seed: maphash.MakeSeed(), classes: newClasses(),
 	}
-	s.log = s.opt.Log
+	s.log, s.lists = s.opt.Log, wire.NewNameLists(s.seed)
 	s.order()
 	n := len(s.rules)
 	s.tables, s.interest = newNameTables(n), newInterest(n)
@@ -126,7 +127,7 @@ func NewServer(o Options) *Server {
 	s.slots = make(chan struct{}, s.opt.Workers)
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.factory = &factory{
-		generators: s.opt.Generators, budget: s.opt.MemoBytes, kept: &s.kept, metrics: s.metrics, failed: s.failed,
+		generators: s.opt.Generators, budget: s.opt.MemoBytes, kept: &s.kept, rosters: newRosters(), metrics: s.metrics, failed: s.failed,
 	}
 	return s
 }
@@ -249,6 +250,7 @@ func (s *Server) all() []*stream {
 
 // Notify wakes the streams that a commit concerns; it is the hub's notify and does not block.
 func (s *Server) Notify(_ *pushcontext.PushContext, d *pushcontext.Delta) {
+	s.factory.rosters.drop()
 	if d.Mesh || s.tables.compact() {
 		s.wakeAll()
 		return

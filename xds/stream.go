@@ -72,8 +72,9 @@ func (s *Server) newStream(p wire.Protocol, peer Peer) *stream {
 // receive passes requests on until the stream ends.
 func (st *stream) receive() {
 	defer close(st.requests)
+	repeats := st.s.lists.Stream()
 	for {
-		r := &wire.Request{Protocol: st.protocol}
+		r := &wire.Request{Protocol: st.protocol, Repeats: repeats}
 		if err := st.peer.RecvMsg(r); err != nil {
 			if !errors.Is(err, io.EOF) {
 				st.cancel(err)
@@ -178,7 +179,7 @@ func (st *stream) resubscribe(w *watch, r *wire.Request, first bool) {
 		return
 	}
 	w.unsubscribe(st.t, r)
-	w.subscribe(st.t, r, first)
+	w.subscribe(st.t, r, first, r.Subscribe.Hash(st.s.seed))
 	if first && w.rule.follows != "" {
 		st.owedFirst(w)
 	}

@@ -22,6 +22,7 @@ type watch struct {
 	listed   bool // a SotW list has been read; names is its hash
 	names    uint64
 	sub      *roaring.Bitmap
+	subject  uint64 // hash of the list of names that sub is made of; 0 if it is made of several
 
 	// What it has.
 	sent *roaring.Bitmap
@@ -76,7 +77,7 @@ func isStar(b []byte) bool { return len(b) == 1 && b[0] == '*' }
 
 // subscribe adds names of a delta request. The first request of a type that names nothing
 // subscribes to everything, where the type allows that.
-func (w *watch) subscribe(t *names, r *wire.Request, first bool) {
+func (w *watch) subscribe(t *names, r *wire.Request, first bool, hash uint64) {
 	w.remember(t, r)
 	asked := roaring.New()
 	star := false
@@ -99,6 +100,9 @@ func (w *watch) subscribe(t *names, r *wire.Request, first bool) {
 	}
 	w.sub.Or(asked)
 	w.owe(asked)
+	if w.subject = 0; first && len(w.known) == 0 && r.Unsubscribe.Count == 0 {
+		w.subject = hash
+	}
 }
 
 // owe makes the next response answer names, even with content that was refused before: the proxy
@@ -185,7 +189,7 @@ func (w *watch) list(t *names, r *wire.Request, hash uint64) bool {
 	if w.listed && hash == w.names {
 		return false
 	}
-	w.listed, w.names = true, hash
+	w.listed, w.names, w.subject = true, hash, hash
 	now, star := roaring.New(), false
 	t.internBytes(w.typ, w.gen, func(yield func([]byte) bool) {
 		for n := range r.Names.All() {

@@ -33,7 +33,7 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.proto.Unmarshal(data, v)
 	}
-	if err := r.Unmarshal(data.Materialize()); err != nil {
+	if err := r.Read(data); err != nil {
 		return fmt.Errorf("discovery request: %w", err)
 	}
 	return nil

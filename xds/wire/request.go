@@ -40,6 +40,7 @@ type Fault struct {
 // message, which nobody changes.
 type Request struct {
 	Protocol Protocol // set before the request is read
+	Repeats  *Repeats // of the stream, set before the request is read; may be nil
 
 	Size    int // bytes of the message
 	TypeURL string
@@ -55,8 +56,9 @@ type Request struct {
 
 // List is a repeated string or bytes field in encoded form.
 type List struct {
-	runs  [][]byte // each a sequence of tag, length, value
-	Count int
+	runs   [][]byte  // each a sequence of tag, length, value
+	shared *NameList // if the list is one that is known
+	Count  int
 }
 
 // All yields the values in order.
@@ -77,6 +79,9 @@ func (l *List) All() iter.Seq[[]byte] {
 
 // Hash identifies the list's content within the process.
 func (l *List) Hash(seed maphash.Seed) uint64 {
+	if l.shared != nil {
+		return l.shared.hash
+	}
 	var h maphash.Hash
 	h.SetSeed(seed)
 	for _, b := range l.runs {
@@ -117,7 +122,7 @@ var (
 
 // Unmarshal reads an encoded request of the protocol. It keeps b.
 func (r *Request) Unmarshal(b []byte) error {
-	*r = Request{Protocol: r.Protocol, Size: len(b)}
+	*r = Request{Protocol: r.Protocol, Repeats: r.Repeats, Size: len(b)}
 	for at := 0; at < len(b); {
 		num, typ, n := protowire.ConsumeTag(b[at:])
 		if n < 0 {

@@ -1,0 +1,192 @@
+package xds
+
+import (
+	"sync"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
+)
+
+// roster is all that one type has in one snapshot for the proxies of a class, but for what their own
+// workloads serve; or, for a subscription by names, what those names mean. It is worked out once, so
+// that one more proxy of a class costs no look-ups. It is immutable.
+type roster struct {
+	resources []*resource // each name once
+	ids       []uint32
+	sums      []uint64
+	all       *roaring.Bitmap // of ids
+	faulty    bool            // some could not be built
+}
+
+// rosters keeps those of the newest snapshot.
+type rosters struct {
+	mu      sync.Mutex
+	version uint64                       // guarded by mu
+	era     uint32                       // guarded by mu; of the name table
+	groups  map[rosterGroup]*rosterClass // guarded by mu
+}
+
+// rosterGroup says which views a roster is made from: those that a proxy of the cluster and namespace
+// may see or, if names is not 0, those that the list of names with this hash is made from.
+type rosterGroup struct {
+	typ       int
+	cluster   model.ClusterID
+	namespace string
+	names     uint64
+}
+
+// rosterClass holds the rosters of a group by class, reduced to the traits that its views depend on.
+type rosterClass struct {
+	traits gen.Traits
+	lists  map[gen.Class]*roster
+}
+
+func newRosters() *rosters { return &rosters{groups: map[rosterGroup]*rosterClass{}} }
+
+// drop lets everything go, for the snapshot has changed.
+func (s *rosters) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.groups)
+}
+
+// current makes the set that of a snapshot; false if it is that of a newer one.
+func (s *rosters) current(version uint64, era uint32) bool {
+	if version < s.version || era < s.era {
+		return false
+	}
+	if version > s.version || era > s.era {
+		s.version, s.era = version, era
+		clear(s.groups)
+	}
+	return true
+}
+
+// find gives a roster; nil if it has not been worked out. It reports false if that is of no use: what
+// the group is made of is different for every proxy, or the snapshot is an old one.
+func (s *rosters) find(version uint64, era uint32, g rosterGroup, c gen.Class) (*roster, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.current(version, era) {
+		return nil, false
+	}
+	k := s.groups[g]
+	switch {
+	case k == nil:
+		return nil, true
+	case k.traits&perProxy != 0:
+		return nil, false
+	}
+	return k.lists[c.Keep(k.traits)], true
+}
+
+func (s *rosters) store(version uint64, era uint32, g rosterGroup, t gen.Traits, c gen.Class, r *roster) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.current(version, era) {
+		return
+	}
+	k := s.groups[g]
+	if k == nil {
+		k = &rosterClass{lists: map[gen.Class]*roster{}}
+		s.groups[g] = k
+	}
+	if k.traits = t; t&perProxy == 0 {
+		k.lists[c.Keep(t)] = r
+	}
+}
+
+// roster gives what the proxy is to have of the type, but for what its own workload serves. It is nil
+// if nobody else would have the same, or if a view can't be listed.
+func (d *differ) roster() *roster {
+	g := rosterGroup{typ: d.w.typ, cluster: d.a.reader.Cluster, namespace: d.a.reader.Namespace}
+	if !d.w.wildcard {
+		if g.names = d.w.subject; g.names == 0 {
+			return nil
+		}
+	}
+	r, useful := d.f.rosters.find(d.pc.Version, d.t.era, g, d.a.class)
+	if r != nil || !useful || d.f.kept.Load() > d.f.budget {
+		return r
+	}
+	before := d.a.used
+	d.a.used = 0
+	if r = d.enrol(); r != nil {
+		d.f.rosters.store(d.pc.Version, d.t.era, g, d.a.used, d.a.class, r)
+	}
+	d.a.used |= before
+	return r
+}
+
+// enrol works out a roster; nil if a view can't be listed.
+func (d *differ) enrol() *roster {
+	r := &roster{all: roaring.New()}
+	if !d.w.wildcard {
+		for it := d.w.sub.Iterator(); it.HasNext(); {
+			id := it.Next()
+			name := d.t.name(id)
+			if k, _ := keyOf(d.w.gen, name); k.Kind == pushcontext.ViewTargets {
+				d.a.used |= perProxy // made from what the proxy's own workload serves
+			}
+			x, _, sure := d.lookup(d.a, name)
+			if !sure {
+				return nil
+			}
+			if x != nil {
+				r.add(x, id)
+			}
+		}
+		return r
+	}
+	for _, kind := range d.w.gen.Kinds() {
+		if kind == pushcontext.ViewTargets {
+			continue
+		}
+		for key := range d.pc.Keys(kind) {
+			b, _ := d.f.of(d.pc, d.w.typ, key, d.a)
+			if b == nil {
+				continue
+			}
+			if b.unlisted {
+				return nil
+			}
+			for _, x := range b.resources {
+				r.add(x, x.id(d.t, d.w.typ, d.w.gen))
+			}
+		}
+	}
+	return r
+}
+
+func (r *roster) add(x *resource, id uint32) {
+	if !r.all.CheckedAdd(id) {
+		return
+	}
+	sum := uint64(0)
+	if x.failed() {
+		r.faulty = true
+	} else {
+		sum = x.Sum
+	}
+	r.resources, r.ids, r.sums = append(r.resources, x), append(r.ids, id), append(r.sums, sum)
+}
+
+// take offers a whole roster to a proxy that has nothing yet.
+func (d *differ) take(r *roster) {
+	if r.faulty || len(d.w.known) > 0 {
+		for i, x := range r.resources {
+			d.offer(x, r.ids[i])
+		}
+		return
+	}
+	d.c.send, d.c.ids, d.c.sums = append(d.c.send, r.resources...), append(d.c.ids, r.ids...), append(d.c.sums, r.sums...)
+	d.c.done.Or(r.all)
+}
+
+// untouched reports whether the proxy has nothing of the type, and nothing was refused.
+func (w *watch) untouched() bool {
+	return w.sent.IsEmpty() && w.suspect.IsEmpty() && len(w.rejected) == 0
+}
