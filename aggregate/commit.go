@@ -30,13 +30,13 @@ func (c *Controller) commit(now time.Time) {
 	dirty := slices.Collect(maps.Keys(c.state.dirty))
 	views := c.mergeAll(dirty)
 	merged := time.Now()
-	in.Services = c.changes(dirty, views)
+	in.Services, in.Quiet = c.changes(dirty, views)
 	in.Configs = c.refreshConfigs()
 	in.Places = c.refreshPlaces(in.Mesh != nil)
 	in.NoService = c.refreshOrphans()
 	c.refreshShards()
 	in.Shards = c.infos
-	if len(in.Services) > 0 || len(in.Places) > 0 || in.Mesh != nil || c.infoChanged || c.state.configs && !slices.Equal(c.configs, in.Configs) {
+	if len(in.Services)+len(in.Quiet)+len(in.Places) > 0 || in.Mesh != nil || c.infoChanged || c.state.configs && !slices.Equal(c.configs, in.Configs) {
 		c.publish(in, len(dirty), begin, merged)
 	}
 	c.committed(now)
@@ -202,9 +202,8 @@ func (h *hostRows) view(k model.ServiceKey) *pushcontext.ServiceView {
 }
 
 // changes compares merged views with the published ones, remembers them, and forgets hosts of which
-// nothing is left.
-func (c *Controller) changes(dirty []hostKey, results []merged) []pushcontext.Change {
-	var out []pushcontext.Change
+// nothing is left. Those that differ in nothing that a proxy is sent are quiet.
+func (c *Controller) changes(dirty []hostKey, results []merged) (out []pushcontext.Change, quiet []*pushcontext.ServiceView) {
 	for i, k := range dirty {
 		h := c.state.hosts[k]
 		if h == nil {
@@ -219,7 +218,11 @@ func (c *Controller) changes(dirty []hostKey, results []merged) []pushcontext.Ch
 		}
 		for _, v := range views {
 			if old := h.view(v.Shape.Key); old != v {
-				out = append(out, pushcontext.Change{Key: v.Shape.Key, View: v})
+				if old != nil && sameServed(old, v) {
+					quiet = append(quiet, v)
+				} else {
+					out = append(out, pushcontext.Change{Key: v.Shape.Key, View: v})
+				}
 				c.metrics.conflicts.Add(float64(conflictCount(v) - conflictCount(old)))
 			}
 		}
@@ -230,7 +233,7 @@ func (c *Controller) changes(dirty []hostKey, results []merged) []pushcontext.Ch
 			delete(c.state.hosts, k)
 		}
 	}
-	return out
+	return out, quiet
 }
 
 func conflictCount(v *pushcontext.ServiceView) int {

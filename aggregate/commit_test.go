@@ -262,3 +262,29 @@ func gather(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	}
 	return out
 }
+
+// A candidate that is left out for another reason is seen by people, and by no proxy.
+func TestLeftOutAloneIsQuiet(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1 := kube("c1")
+		at := func(why model.Reason) *model.Endpoints {
+			e := slice(c1, "a", "s", "10.0.0.1")
+			e.LeftOut = []model.LeftOut{{Reason: why, Source: e.Source}}
+			return e
+		}
+		r := registry(c1, service(c1, "a"), at(model.ReasonPodUnknown))
+		h.Attach(r)
+		h.start()
+		before := h.quiet()
+		was := h.service("a")
+		e := at(model.ReasonInvalid)
+		r.Put(keyOf(e), e)
+		after := h.quiet()
+		if d := h.deltas[len(h.deltas)-1]; after.Version == before.Version || !d.Empty() {
+			t.Errorf("version %d after %d, delta %+v", after.Version, before.Version, d)
+		}
+		if now := h.service("a"); now.LeftOut[0].Reason != model.ReasonInvalid || now.Revision() != was.Revision() || was.LeftOut[0].Reason != model.ReasonPodUnknown {
+			t.Errorf("left out %v at revision %d", now.LeftOut, now.Revision())
+		}
+	})
+}

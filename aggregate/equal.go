@@ -42,6 +42,11 @@ func sameEndpoints(a, b *pushcontext.ServiceView) bool {
 	return samePorts(a.Endpoints, b.Endpoints) && slices.Equal(a.Demoted, b.Demoted) && slices.EqualFunc(a.LeftOut, b.LeftOut, sameLeftOut)
 }
 
+// sameServed reports whether two views differ in nothing that a proxy is sent.
+func sameServed(a, b *pushcontext.ServiceView) bool {
+	return a.Shape == b.Shape && samePorts(a.Endpoints, b.Endpoints) && slices.Equal(a.Demoted, b.Demoted)
+}
+
 func samePorts(a, b []pushcontext.PortEndpoints) bool {
 	return equalPorts(a, b, func(a, b *model.Endpoint) bool { return a == b })
 }

@@ -27,11 +27,14 @@ type Place struct {
 // that was published before. A ServiceView whose shape did not change carries the Shape pointer of its
 // predecessor.
 type Commit struct {
-	Services []Change  // each key once
-	Places   []Place   // that changed; all of them when Mesh is set
-	Mesh     *MeshView // set in the first commit and when mesh-wide settings changed; then Services holds every service, of fresh shapes
-	Shards   []ShardInfo
-	Configs  []*model.Config
+	Services []Change // each key once
+	// Quiet are views that differ from their predecessors in nothing that a proxy is sent: they take over
+	// the revision and what was built, and the delta does not name them.
+	Quiet   []*ServiceView
+	Places  []Place   // that changed; all of them when Mesh is set
+	Mesh    *MeshView // set in the first commit and when mesh-wide settings changed; then Services holds every service, of fresh shapes
+	Shards  []ShardInfo
+	Configs []*model.Config
 	// NoService is handed on as it is.
 	NoService map[model.ServiceKey][]model.LeftOut
 	Reasons   []string // in any order
@@ -55,6 +58,9 @@ func (b *Builder) Commit(c Commit) (*PushContext, *Delta) {
 	s := b.step(c)
 	for _, ch := range c.Services {
 		s.service(ch)
+	}
+	for _, v := range c.Quiet {
+		s.quiet(v)
 	}
 	for _, p := range c.Places {
 		s.place(p)
@@ -114,6 +120,19 @@ func (s *step) service(c Change) {
 	}
 	s.setHost(c, changed)
 	s.setInstances(c.Key, old, c.View)
+}
+
+// quiet puts a view in the place of another that means the same to proxies.
+func (s *step) quiet(next *ServiceView) {
+	old := s.base.Service(next.Shape.Key)
+	next.stamp(old.rev)
+	next.memo.adopt(&old.memo)
+	host := next.Shape.Key.Host
+	was, _ := s.hosts.get(host)
+	h := *was
+	h.Services = slices.Clone(was.Services)
+	h.Services[slices.Index(h.Services, old)] = next
+	s.hosts.set(host, &h)
 }
 
 // stamp sets the revisions of a new view and reports whether its shape is new.

@@ -56,6 +56,13 @@ func (m *Memo) Before(k MemoKey) any {
 // follow makes the values of old those before; it is called before publication.
 func (m *Memo) follow(old *Memo) { m.before.Store(old.entries.Load()) }
 
+// adopt takes the values of old over; it is called before publication.
+func (m *Memo) adopt(old *Memo) {
+	m.entries.Store(old.entries.Load())
+	m.before.Store(old.before.Load())
+	m.built.Store(old.built.Load())
+}
+
 // finished lets the values before go once as many were made anew.
 func (m *Memo) finished() {
 	n := m.built.Add(1)
