@@ -48,6 +48,9 @@ func shapeTraits(s *pushcontext.ShapeView) Traits {
 	t := typeTraits(s)
 	if s.Resolution.IsDNS() {
 		t |= endpointTraits(s) | TraitFamilies
+		if hasInlineTwins(s) {
+			t |= TraitCluster
+		}
 	}
 	for _, p := range s.Ports {
 		if p.Protocol.Sniffed() {

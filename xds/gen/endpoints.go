@@ -38,7 +38,7 @@ func (Endpoints) Traits(v pushcontext.View) Traits {
 		return 0
 	}
 	t := endpointTraits(s.Shape)
-	if len(s.Demoted) > 0 {
+	if len(s.Demoted) > 0 || hasTwins(s) {
 		t |= TraitCluster
 	}
 	return t | typeTraits(s.Shape)

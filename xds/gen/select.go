@@ -44,19 +44,20 @@ type candidates struct {
 	shape      *pushcontext.ShapeView
 	demoted    []model.ShardKey
 	localities []pushcontext.LocalityEndpoints
+	twins      bool // several members may list one address
 }
 
 func candidatesOf(v *pushcontext.ServiceView, port model.Port) candidates {
 	if v.Shape.Resolution.IsDNS() {
 		return inlineCandidates(v.Shape, port)
 	}
-	return candidates{shape: v.Shape, demoted: v.Demoted, localities: v.Port(port.Name)}
+	return candidates{shape: v.Shape, demoted: v.Demoted, localities: v.Port(port.Name), twins: hasTwins(v)}
 }
 
 func inlineCandidates(s *pushcontext.ShapeView, port model.Port) candidates {
 	for _, p := range s.Inline {
 		if p.Port == port.Name {
-			return candidates{shape: s, localities: p.Localities}
+			return candidates{shape: s, localities: p.Localities, twins: hasInlineTwins(s)}
 		}
 	}
 	return candidates{shape: s}
@@ -83,6 +84,7 @@ type host struct {
 	verdict  int // of the endpoint
 	weight   uint64
 	health   model.Health
+	dropped  bool // its address is sent elsewhere
 }
 
 // Offsets that keep one kind of priority behind another until compaction.
@@ -265,6 +267,9 @@ func (s *selector) finish() selection {
 	slices.SortFunc(out.groups, func(a, b *group) int {
 		return cmp.Or(cmp.Compare(a.priority, b.priority), a.locality.Compare(b.locality))
 	})
+	if s.multi || s.twins {
+		out.unique(s.class)
+	}
 	out.compact()
 	out.weigh()
 	if s.shares != nil {

@@ -1,0 +1,178 @@
+package gen
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// dialled is an address as a proxy connects to it, whichever member it belongs to.
+type dialled struct {
+	addr netip.AddrPort
+	host string
+}
+
+func dialledAt(a model.Addr) dialled { return dialled{a.AddrPort, a.Host} }
+
+func (h *host) dialled() dialled {
+	if h.endpoint == nil {
+		return dialled{addr: h.gateway.Addr}
+	}
+	return dialledAt(h.endpoint.Addr)
+}
+
+// hasTwins reports whether several members list one address for a port of the service, so that a proxy
+// may have to be told of one of them only.
+func hasTwins(v *pushcontext.ServiceView) bool {
+	return v.Derived().Do(pushcontext.MemoKey{Generator: memoTwins},
+		func() any { return twinsAmong(v.Endpoints, v.Shape.Mesh) }).(bool)
+}
+
+// hasInlineTwins is hasTwins for the endpoints that are part of the definition.
+func hasInlineTwins(s *pushcontext.ShapeView) bool {
+	return s.Derived().Do(pushcontext.MemoKey{Generator: memoTwins},
+		func() any { return twinsAmong(s.Inline, s.Mesh) }).(bool)
+}
+
+func twinsAmong(ports []pushcontext.PortEndpoints, mesh *pushcontext.MeshView) bool {
+	return slices.ContainsFunc(ports, func(p pushcontext.PortEndpoints) bool {
+		return severalMembers(p.Localities) && twinsIn(p.Localities, mesh)
+	})
+}
+
+// severalMembers is a cheap test that most ports end at: a member alone has an address once.
+func severalMembers(list []pushcontext.LocalityEndpoints) bool {
+	var first *model.Endpoint
+	for _, l := range list {
+		for _, e := range l.Endpoints {
+			if first == nil {
+				first = e
+			}
+			if e.Addr.Cluster != first.Addr.Cluster {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// twinsIn leaves out equal addresses of different networks that are entered through gateways: no proxy
+// dials both.
+func twinsIn(list []pushcontext.LocalityEndpoints, mesh *pushcontext.MeshView) bool {
+	type place struct {
+		dialled
+		network string
+		any     bool
+	}
+	seen := map[place]bool{}
+	for _, l := range list {
+		for _, e := range l.Endpoints {
+			if !e.Addr.Dialable() {
+				continue
+			}
+			here := place{dialled: dialledAt(e.Addr)}
+			everywhere, anywhere := here, here
+			if anywhere.any = true; mesh.HasGateway(e.Network) {
+				here.network = e.Network
+			}
+			if seen[here] || seen[everywhere] || here.network == "" && seen[anywhere] {
+				return true
+			}
+			seen[here], seen[anywhere] = true, true
+		}
+	}
+	return false
+}
+
+// spot is where in a selection an address is sent.
+type spot struct {
+	group *group
+	index int
+}
+
+func (s spot) host() *host { return &s.group.hosts[s.index] }
+
+// unique leaves each address in one place: of several, Envoy would keep the first and drop the others
+// without a word, and their weights with them. An endpoint of the proxy's own member is kept, else the
+// healthiest, else the first. A gateway that stands for several localities is sent in the first of
+// the best priority, with the weights of all of that priority.
+func (o *selection) unique(c Class) {
+	at := map[dialled]spot{}
+	lost := false
+	for _, g := range o.groups {
+		for i := range g.hosts {
+			here := spot{g, i}
+			first, twice := at[here.host().dialled()]
+			switch {
+			case !twice:
+				at[here.host().dialled()] = here
+			case preferred(here.host(), first.host(), c):
+				at[here.host().dialled()] = here
+				o.drop(first, here)
+				lost = true
+			default:
+				o.drop(here, first)
+				lost = true
+			}
+		}
+	}
+	if lost {
+		o.tidy(at)
+	}
+}
+
+// preferred reports whether host a is kept rather than b, which comes first. An endpoint that is dialled
+// itself goes before a gateway at the same address.
+func preferred(a, b *host, c Class) bool {
+	if a.endpoint == nil || b.endpoint == nil {
+		return a.endpoint != nil
+	}
+	if own := a.endpoint.Addr.Cluster == c.Cluster; own != (b.endpoint.Addr.Cluster == c.Cluster) {
+		return own
+	}
+	if a.health != b.health {
+		return a.health < b.health
+	}
+	return a.endpoint.Addr.Compare(b.endpoint.Addr) < 0
+}
+
+// drop takes a host out in favour of another at the same address.
+func (o *selection) drop(from, kept spot) {
+	h, k := from.host(), kept.host()
+	h.dropped = true
+	if h.endpoint == nil {
+		if k.endpoint == nil && from.group.priority == kept.group.priority {
+			k.weight += h.weight
+		}
+		return
+	}
+	v := &o.verdicts[h.verdict]
+	*v = Verdict{Endpoint: v.Endpoint, Reason: model.ReasonDuplicate,
+		Detail: fmt.Sprintf("cluster %q lists the same address, which can be sent once only", k.endpoint.Addr.Cluster)}
+}
+
+// tidy takes dropped hosts out of their groups, and the gateways among them out of the verdicts.
+func (o *selection) tidy(at map[dialled]spot) {
+	for i := range o.verdicts {
+		v := &o.verdicts[i]
+		before := uint32(len(v.Gateways))
+		if before == 0 {
+			continue
+		}
+		v.Gateways = slices.DeleteFunc(v.Gateways, func(a netip.AddrPort) bool {
+			s := at[dialled{addr: a}]
+			return s.host().endpoint != nil || s.group.priority != v.Priority
+		})
+		if v.Weight = v.Weight / before * uint32(len(v.Gateways)); len(v.Gateways) == 0 {
+			*v = Verdict{Endpoint: v.Endpoint, Reason: model.ReasonDuplicate,
+				Detail: "its gateways are sent for endpoints of a better priority, and can be sent once only"}
+		}
+	}
+	for _, g := range o.groups {
+		g.hosts = slices.DeleteFunc(g.hosts, func(h host) bool { return h.dropped })
+	}
+	o.groups = slices.DeleteFunc(o.groups, func(g *group) bool { return len(g.hosts) == 0 })
+}
