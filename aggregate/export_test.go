@@ -4,6 +4,15 @@ package aggregate
 // is idle in a synctest bubble.
 func (c *Controller) Indexed() int { return len(c.state.hosts) + len(c.state.sel.spaces) }
 
+// Depth is the number of distinct keys that wait for the writer.
+func (c *Controller) Depth() int {
+	n := 0
+	for _, w := range c.mailboxes() {
+		n += w.depth
+	}
+	return n
+}
+
 // Mailboxes is the number of mailboxes in use.
 func (c *Controller) Mailboxes() int {
 	c.mu.Lock()

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -77,6 +78,9 @@ func Run(t *testing.T, h Harness) {
 		{"deletion", deletion},
 		{"a service that loses its last endpoint stays", lastEndpoint},
 		{"content that does not change is not put again", unchanged},
+		{"a burst of changes ends with the last", burst},
+		{"a service that goes and comes back", comesBack},
+		{"changes while a run ends", endAmidChanges},
 		{"an instance may run again", rerun},
 		{"a run that ends before it has synced", endEarly},
 		{"two instances side by side", sideBySide},
@@ -175,6 +179,57 @@ func unchanged(t *testing.T, s Source) {
 	s.Set(w.clone())
 	r.awaitWorld(w)
 	r.stop()
+}
+
+func burst(t *testing.T, s Source) {
+	r := start(t, s.Registry())
+	r.awaitWorld(World{})
+	w := World{}
+	for i := range 30 {
+		w["a"] = Service{Port: uint16(1000 + i), Addresses: []string{fmt.Sprintf("10.1.0.%d", 1+i)}}
+		w[fmt.Sprint("s", i%4)] = Service{Port: uint16(2000 + i)}
+		s.Set(w.clone())
+	}
+	delete(w, "s1")
+	s.Set(w.clone())
+	r.awaitWorld(w)
+	r.stop()
+}
+
+func comesBack(t *testing.T, s Source) {
+	w := start3()
+	s.Set(w.clone())
+	r := start(t, s.Registry())
+	r.awaitWorld(w)
+	for range 2 {
+		without := w.clone()
+		delete(without, "a")
+		s.Set(without.clone())
+		r.awaitWorld(without)
+		s.Set(w.clone())
+		r.awaitWorld(w)
+	}
+	r.stop()
+}
+
+// endAmidChanges relies on the recorder, which notes every call after the end of Run.
+func endAmidChanges(t *testing.T, s Source) {
+	w := start3()
+	s.Set(w.clone())
+	r := start(t, s.Registry())
+	r.awaitWorld(w)
+	for i := range 10 {
+		if i == 5 {
+			r.cancel()
+		}
+		w["a"] = Service{Port: 8080, Addresses: []string{fmt.Sprintf("10.1.1.%d", 1+i)}}
+		s.Set(w.clone())
+	}
+	r.stop()
+	s.Set(World{})
+	if b := r.breaches(); len(b) > 0 {
+		t.Error(b)
+	}
 }
 
 func rerun(t *testing.T, s Source) {
