@@ -38,12 +38,17 @@ func (c *churn) service(n int, cluster string) []any {
 	}
 	s.Spec.Selector = map[string]string{"app": s.Name}
 	out := []any{s}
-	for i, b := range c.backends[cluster][:c.IntN(4)] {
+	// Some addresses are listed by both clusters.
+	for i, b := range c.backends[pick(c.Rand, cluster, "east")][:c.IntN(4)] {
 		name := fmt.Sprintf("s%d-%d", n, i)
 		ep := endpoint{addr: b.Addr, notReady: c.IntN(4) == 0}
 		if c.IntN(2) == 0 {
 			ep.pod = name
-			out = append(out, pod(name, ip(b), pick(c.Rand, "", "europe.z1", "america.z2"), map[string]string{"app": s.Name}))
+			labels := map[string]string{"app": s.Name}
+			if c.IntN(2) == 0 {
+				labels["security.istio.io/tlsMode"] = "istio" // may be reached through a gateway
+			}
+			out = append(out, pod(name, ip(b), pick(c.Rand, "", "europe.z1", "america.z2"), labels))
 		}
 		out = append(out, slicesOf(s, ep))
 	}

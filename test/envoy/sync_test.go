@@ -32,7 +32,7 @@ import (
 // endpoints of its EDS clusters.
 type state struct {
 	resources map[string]proto.Message // "TYPE NAME"
-	endpoints map[string]string        // cluster → sorted "IP:PORT/HEALTH/PRIORITY"
+	endpoints map[string]string        // cluster → sorted "IP:PORT/HEALTH/PRIORITY/REGION*WEIGHT"
 	warming   []string
 }
 
@@ -111,7 +111,8 @@ func placesOf(cla *endpointv3.ClusterLoadAssignment) string {
 			if health == corev3.HealthStatus_UNKNOWN {
 				health = corev3.HealthStatus_HEALTHY // Envoy's words for endpoints of no stated health
 			}
-			out = append(out, fmt.Sprintf("%s/%s/%d", net.JoinHostPort(a.GetAddress(), strconv.Itoa(int(a.GetPortValue()))), health, l.Priority))
+			out = append(out, fmt.Sprintf("%s/%s/%d/%s*%d", net.JoinHostPort(a.GetAddress(), strconv.Itoa(int(a.GetPortValue()))),
+				health, l.Priority, l.GetLocality().GetRegion(), e.GetLoadBalancingWeight().GetValue()))
 		}
 	}
 	slices.Sort(out)
