@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"time"
+	"weak"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
@@ -41,10 +42,15 @@ type Commit struct {
 	Time      time.Time
 }
 
+// keepBefore is after how many commits a view forgets what was built from the one that it replaced, if
+// not all of that was built anew before. Readers that are further behind are sent all of the view.
+const keepBefore = 16
+
 // Builder derives each PushContext from the one before. It is owned by one goroutine.
 type Builder struct {
 	prev    *PushContext
 	targets map[string]*sharedTargets
+	follow  [keepBefore][]weak.Pointer[Memo] // of views with a predecessor, by version; nothing is kept for it
 }
 
 // NewBuilder starts at version 0 with no services.
@@ -68,7 +74,19 @@ func (b *Builder) Commit(c Commit) (*PushContext, *Delta) {
 	pc := s.freeze(c)
 	d := s.delta(c, b.prev)
 	b.prev = pc
+	b.forget(s.followed)
 	return pc, d
+}
+
+// forget notes the views that got a predecessor in this commit, and separates those of long ago from theirs.
+func (b *Builder) forget(followed []weak.Pointer[Memo]) {
+	now := &b.follow[b.prev.Version%keepBefore]
+	for _, p := range *now {
+		if m := p.Value(); m != nil {
+			m.forget()
+		}
+	}
+	*now = followed
 }
 
 func (b *Builder) step(c Commit) *step {
@@ -99,6 +117,7 @@ type step struct {
 	endpoints  map[string]struct{}
 	shape      map[string]struct{}
 	moved      map[model.InstanceKey]struct{}
+	followed   []weak.Pointer[Memo]
 	buf        []byte // scratch
 }
 
@@ -142,16 +161,23 @@ func (s *step) stamp(old, next *ServiceView) bool {
 	}
 	next.stamp(s.version)
 	if old != nil {
-		next.memo.follow(&old.memo)
+		s.follow(&next.memo, &old.memo)
 	}
 	if old != nil && old.Shape == next.Shape {
 		return false
 	}
 	next.Shape.stamp(s.version)
 	if old != nil {
-		next.Shape.memo.follow(&old.Shape.memo)
+		s.follow(&next.Shape.memo, &old.Shape.memo)
 	}
 	return true
+}
+
+// follow makes the values of a view those before of the one that replaces it.
+func (s *step) follow(next, old *Memo) {
+	if next.follow(old) {
+		s.followed = append(s.followed, weak.Make(next))
+	}
 }
 
 func (s *step) setHost(c Change, shapeChanged bool) {
@@ -217,7 +243,7 @@ func (s *step) setPort(n uint16, pc *portChange) {
 	v.stamp(s.version)
 	if old, ok := s.ports.get(n); ok {
 		v.Services = old.Services
-		v.memo.follow(&old.memo)
+		s.follow(&v.memo, &old.memo)
 	}
 	v.Services = pc.apply(v.Services)
 	if len(v.Services) == 0 {

@@ -251,35 +251,6 @@ func TestEndpointChangeSharesEverythingElse(t *testing.T) {
 	}
 }
 
-// A view that replaces another remembers what was built from it; one that comes anew does not.
-func TestViewsFollowTheirPredecessors(t *testing.T) {
-	t.Parallel()
-	b, v1, specs := start()
-	k := MemoKey{Class: 1}
-	a, bs := specs["a"], specs["b"]
-	build := func(pc *PushContext, value string) {
-		for _, v := range []View{pc.Service(a.key), pc.Service(a.key).Shape, pc.Port(80)} {
-			v.Derived().Do(k, func() any { return value })
-		}
-	}
-	build(v1, "one")
-	old := v1.Service(a.key)
-	v2, _ := put(b, a.view(old.Shape))
-	if s := v2.Service(a.key); s.Derived().Before(k) != "one" || v2.SameSince(ViewKey{Kind: ViewService, Host: "a"}, &Reader{}) != 1 {
-		t.Error("endpoints changed: the service's value before is lost")
-	}
-	a.ports = []uint16{80, 81}
-	v3, _ := put(b, a.fresh(v1.Mesh))
-	if s := v3.Service(a.key); s.Shape.Derived().Before(k) != "one" || v3.Port(80).Derived().Before(k) != "one" || v3.Port(81).Derived().Before(k) != nil {
-		t.Error("shape changed: the values before are lost")
-	}
-	b.Commit(Commit{Services: []Change{{Key: a.key}}})
-	v5, _ := put(b, a.fresh(v1.Mesh), bs.fresh(v1.Mesh))
-	if s := v5.Service(a.key); s.Derived().Before(k) != nil || s.Shape.Derived().Before(k) != nil || v5.SameSince(ViewKey{Kind: ViewShape, Host: "a"}, &Reader{}) != 5 {
-		t.Error("a service that came anew has a predecessor")
-	}
-}
-
 // An endpoint whose health alone changes concerns nobody's own configuration.
 func TestEndpointsOnlyDelta(t *testing.T) {
 	t.Parallel()
@@ -287,7 +258,7 @@ func TestEndpointsOnlyDelta(t *testing.T) {
 	v := specs["a"].view(v1.Service(specs["a"].key).Shape)
 	v.Endpoints[0].Localities[0].Endpoints[0].Health = model.Unhealthy
 	v2, d := put(b, v)
-	if !d.EndpointsOnly() || d.Empty() {
+	if !slices.Equal(d.Endpoints, []string{"a"}) || len(d.Shape)+len(d.Ports)+len(d.Instances) != 0 {
 		t.Errorf("delta %+v", d)
 	}
 	if &v1.instances.buckets[0] != &v2.instances.buckets[0] || &v1.ports.buckets[0] != &v2.ports.buckets[0] {
@@ -304,7 +275,7 @@ func TestShapeChangeTouchesItsPortsOnly(t *testing.T) {
 	if diff := cmp.Diff([]uint16{80, 443, 8080}, d.Ports); diff != "" {
 		t.Error(diff)
 	}
-	if !slices.Equal(d.Shape, []string{"b"}) || len(d.Endpoints) != 0 || d.EndpointsOnly() {
+	if !slices.Equal(d.Shape, []string{"b"}) || len(d.Endpoints) != 0 {
 		t.Errorf("delta %+v", d)
 	}
 	if v2.Host("a") != v1.Host("a") {

@@ -26,11 +26,6 @@ func (d *Delta) Empty() bool {
 	return !d.Mesh && len(d.Endpoints)+len(d.Shape)+len(d.Ports)+len(d.Instances) == 0
 }
 
-// EndpointsOnly reports whether an incremental push (EDS alone) covers the delta.
-func (d *Delta) EndpointsOnly() bool {
-	return !d.Mesh && len(d.Shape)+len(d.Ports)+len(d.Instances) == 0
-}
-
 // Keys yields the keys of one kind of view that may have changed for the reader. A shape change is
 // a service change too; ViewTargets and ViewMesh exist once per reader.
 func (d *Delta) Keys(kind ViewKind, r *Reader) iter.Seq[ViewKey] {

@@ -8,9 +8,9 @@
 //
 // A view is the complete input of some xDS resources: whatever is built from it is memoised on it
 // (see [Memo]) and dies with it, so there is no cache to invalidate. A view's Rev is the version at
-// which it last changed; an unchanged view keeps its pointer. A view that replaces another knows, until
-// it has all been made anew, what was built from that one: so readers can tell what of a changed view
-// is as it was.
+// which it last changed; an unchanged view keeps its pointer. A view that replaces another knows for
+// some commits, or until all of it was made anew, what was built from that one: so readers can tell
+// what of a changed view is as it was.
 //
 // Nothing that was published may change. The build tag isthmus_assert makes the Hub checksum every
 // snapshot and panic if one differs when the next takes its place.

@@ -193,10 +193,10 @@ func TestMergeDeltas(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.Comparer(sameInstance)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if d := merge([]*Delta{{From: 1, To: 2}, {From: 2, To: 3, Mesh: true}, {From: 3, To: 4}}); !d.Mesh || d.Empty() || d.EndpointsOnly() {
+	if d := merge([]*Delta{{From: 1, To: 2}, {From: 2, To: 3, Mesh: true}, {From: 3, To: 4}}); !d.Mesh || d.Empty() {
 		t.Errorf("%+v", d)
 	}
-	if d := merge([]*Delta{{From: 1, To: 2}, {From: 2, To: 3}}); !d.Empty() || !d.EndpointsOnly() {
+	if d := merge([]*Delta{{From: 1, To: 2}, {From: 2, To: 3}}); !d.Empty() {
 		t.Errorf("%+v", d)
 	}
 }

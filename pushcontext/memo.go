@@ -43,7 +43,7 @@ func (m *Memo) Do(k MemoKey, build func() any) any {
 }
 
 // Before returns what was built for k of the view that this one replaced, or nil: nothing was, or it
-// is not kept any more. It is for telling what of a changed view is as it was.
+// is not kept any more (see keepBefore). It is for telling what of a changed view is as it was.
 func (m *Memo) Before(k MemoKey) any {
 	if p := m.before.Load(); p != nil {
 		if e := (*p)[k]; e != nil && e.done.Load() {
@@ -53,8 +53,13 @@ func (m *Memo) Before(k MemoKey) any {
 	return nil
 }
 
-// follow makes the values of old those before; it is called before publication.
-func (m *Memo) follow(old *Memo) { m.before.Store(old.entries.Load()) }
+// follow makes the values of old those before; it is called before publication. It reports whether
+// there are any.
+func (m *Memo) follow(old *Memo) bool {
+	entries := old.entries.Load()
+	m.before.Store(entries)
+	return entries != nil
+}
 
 // adopt takes the values of old over; it is called before publication.
 func (m *Memo) adopt(old *Memo) {
@@ -63,11 +68,14 @@ func (m *Memo) adopt(old *Memo) {
 	m.built.Store(old.built.Load())
 }
 
+// forget lets the values before go.
+func (m *Memo) forget() { m.before.Store(nil) }
+
 // finished lets the values before go once as many were made anew.
 func (m *Memo) finished() {
 	n := m.built.Add(1)
 	if p := m.before.Load(); p != nil && n >= int64(len(*p)) {
-		m.before.Store(nil)
+		m.forget()
 	}
 }
 

@@ -93,15 +93,42 @@ func (h *HostView) Resolve(cluster model.ClusterID, namespace string) *ServiceVi
 	if h == nil {
 		return nil
 	}
+	w := winner{cluster: cluster, namespace: namespace}
 	var found *ServiceView
 	for _, s := range h.Services {
-		switch {
-		case !s.Shape.Visible(cluster, namespace):
-		case s.Shape.Key.Namespace == namespace && (found == nil || found.Shape.Key.Cluster == s.Shape.Key.Cluster):
-			return s
-		case found == nil:
+		if w.beats(s.Shape) {
 			found = s
 		}
 	}
 	return found
+}
+
+// ResolveShape gives the one of several shapes of one host that [HostView.Resolve] gives for the
+// reader, nil if none is visible. The order of the shapes does not matter.
+func ResolveShape(shapes []*ShapeView, cluster model.ClusterID, namespace string) *ShapeView {
+	w := winner{cluster: cluster, namespace: namespace}
+	for _, s := range slices.SortedFunc(slices.Values(shapes), precedes) {
+		w.beats(s)
+	}
+	return w.shape
+}
+
+// winner is the best for a reader of the services that it was shown, by precedence.
+type winner struct {
+	cluster   model.ClusterID
+	namespace string
+	shape     *ShapeView
+}
+
+// beats reports whether the next service is better than all before.
+func (w *winner) beats(s *ShapeView) bool {
+	switch {
+	case !s.Visible(w.cluster, w.namespace):
+		return false
+	case w.shape == nil:
+	case s.Key.Namespace != w.namespace || w.shape.Key.Namespace == w.namespace || s.Key.Cluster != w.shape.Key.Cluster:
+		return false
+	}
+	w.shape = s
+	return true
 }
