@@ -1,44 +1,94 @@
 package xds
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/xds/gen"
 )
 
-// classes numbers the classes that resources were built for. A number is never given twice.
+// idleClasses is how many classes of proxies that are gone stay known: proxies that restart find what
+// was built for them.
+const idleClasses = 256
+
+// classes numbers the classes that resources are kept for. A number is never given twice.
 type classes struct {
-	mu  sync.RWMutex
-	ids map[gen.Class]uint32 // guarded by mu
+	mu      sync.Mutex
+	members map[gen.Class]*class // guarded by mu
+	last    uint32               // guarded by mu; the newest number
+	idle    int                  // guarded by mu; members that nobody uses
+	left    uint64               // guarded by mu; counts how often a member became idle
 }
 
-func newClasses() *classes { return &classes{ids: map[gen.Class]uint32{}} }
+// class is a numbered class.
+type class struct {
+	id     uint32    // read-only
+	traits gen.Class // read-only
+	users  int       // guarded by classes.mu; audiences
+	left   uint64    // guarded by classes.mu; when the last user left
+}
 
-func (c *classes) id(k gen.Class) uint32 {
-	c.mu.RLock()
-	id, ok := c.ids[k]
-	c.mu.RUnlock()
-	if ok {
-		return id
-	}
+func newClasses() *classes { return &classes{members: map[gen.Class]*class{}} }
+
+// join gives a class its number and counts a user.
+func (c *classes) join(k gen.Class) *class {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if id, ok = c.ids[k]; !ok {
-		id = uint32(len(c.ids) + 1)
-		c.ids[k] = id
+	m := c.members[k]
+	if m == nil {
+		c.last++
+		c.idle++
+		m = &class{id: c.last, traits: k}
+		c.members[k] = m
 	}
-	return id
+	if m.users++; m.users == 1 {
+		c.idle--
+	}
+	return m
 }
 
+// leave counts a user less. If many classes have none, the longer half of these is forgotten; what was
+// built for them goes with the views that hold it.
+func (c *classes) leave(m *class) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.users--; m.users > 0 {
+		return
+	}
+	c.left++
+	c.idle++
+	m.left = c.left
+	if c.idle > idleClasses {
+		c.forget()
+	}
+}
+
+// forget is called with mu held.
+func (c *classes) forget() {
+	var idle []*class
+	for _, m := range c.members {
+		if m.users == 0 {
+			idle = append(idle, m)
+		}
+	}
+	slices.SortFunc(idle, func(a, b *class) int { return cmp.Compare(a.left, b.left) })
+	for _, m := range idle[:len(idle)/2] {
+		delete(c.members, m.traits)
+		c.idle--
+	}
+}
+
+// count gives how many classes connected proxies have.
 func (c *classes) count() int {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return len(c.ids)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.members) - c.idle
 }
 
-// audience is who resources are made for: a proxy's class, its place in the mesh, and the numbers of
-// its class reduced to each set of traits asked for so far. It is owned by one goroutine.
+// audience is who resources are made for: a proxy's class, its place in the mesh, and its class reduced
+// to each set of traits asked for so far. It is owned by one goroutine.
 type audience struct {
 	class   gen.Class
 	reader  pushcontext.Reader
@@ -49,8 +99,8 @@ type audience struct {
 
 type reducedClass struct {
 	traits gen.Traits
-	id     uint32
 	class  gen.Class
+	member *class // once resources are kept for it
 }
 
 func (a *audience) reduce(t gen.Traits) *reducedClass {
@@ -60,7 +110,24 @@ func (a *audience) reduce(t gen.Traits) *reducedClass {
 			return &a.reduced[i]
 		}
 	}
-	c := a.class.Keep(t)
-	a.reduced = append(a.reduced, reducedClass{traits: t, id: a.classes.id(c), class: c})
+	a.reduced = append(a.reduced, reducedClass{traits: t, class: a.class.Keep(t)})
 	return &a.reduced[len(a.reduced)-1]
+}
+
+// number gives the number under which resources for the reduced class are kept.
+func (a *audience) number(c *reducedClass) uint32 {
+	if c.member == nil {
+		c.member = a.classes.join(c.class)
+	}
+	return c.member.id
+}
+
+// leave ends the use of the audience's classes.
+func (a *audience) leave() {
+	for i := range a.reduced {
+		if m := a.reduced[i].member; m != nil {
+			a.classes.leave(m)
+			a.reduced[i].member = nil
+		}
+	}
 }

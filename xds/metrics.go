@@ -109,7 +109,7 @@ func (s *Server) observe(reg prometheus.Registerer) {
 	gauge := func(name, help string, f func() float64) {
 		register(reg, prometheus.Collector(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)))
 	}
-	gauge("isthmus_xds_classes", "Distinct classes of proxies that resources were built for.", func() float64 { return float64(s.classes.count()) })
+	gauge("isthmus_xds_classes", "Distinct classes of connected proxies that resources are kept for.", func() float64 { return float64(s.classes.count()) })
 	gauge("isthmus_xds_memo_bytes", "Bytes of encoded resources that are kept.", func() float64 { return float64(s.kept.Load()) })
 	gauge("isthmus_xds_names", "Interned resource names.", func() float64 { return float64(s.tables.current.Load().size()) })
 }

@@ -40,8 +40,20 @@ func (st *stream) turn() error {
 		return err
 	}
 	st.showRejected()
+	st.letGo()
 	st.converged(pc, before)
 	return nil
+}
+
+// letGo lets earlier audiences go that no type was left at.
+func (st *stream) letGo() {
+	st.past = slices.DeleteFunc(st.past, func(a *audience) bool {
+		if slices.ContainsFunc(st.watches, func(w *watch) bool { return w != nil && w.old == a }) {
+			return false
+		}
+		a.leave()
+		return true
+	})
 }
 
 // settle makes what the turn stands on current: the proxy's class and the name table.
@@ -51,6 +63,9 @@ func (st *stream) settle(pc *pushcontext.PushContext) {
 			if w != nil && w.last > 0 && w.old == nil {
 				w.old = st.aud
 			}
+		}
+		if st.aud != nil {
+			st.past = append(st.past, st.aud)
 		}
 		st.aud = a
 		st.status.class(a.class)

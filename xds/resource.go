@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"bytes"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -53,13 +54,29 @@ func (b *built) find(name string) *resource {
 	return nil
 }
 
-// inherit makes resources that are as they were as old as they were.
-func (b *built) inherit(before *built) {
-	for i, r := range b.resources {
-		if o := before.at(i, r.name); o != nil && !o.failed() && !r.failed() && o.Version == r.Version {
-			r.rev = o.rev
+// cursor finds resources of a list by name, most quickly in the list's own order.
+type cursor struct {
+	b    *built
+	next int
+}
+
+func (c *cursor) find(name string) *resource {
+	if c.b == nil {
+		return nil
+	}
+	for i := c.next; i < min(c.next+2, len(c.b.resources)); i++ { // the names may differ by one
+		if c.b.resources[i].name == name {
+			c.next = i + 1
+			return c.b.resources[i]
 		}
 	}
+	for i, r := range c.b.resources {
+		if r.name == name {
+			c.next = i + 1
+			return r
+		}
+	}
+	return nil
 }
 
 // at finds a resource that most likely stands at index i.
@@ -71,7 +88,8 @@ func (b *built) at(i int, name string) *resource {
 }
 
 // perProxy are traits that hardly two proxies share: what depends on them is not kept, or a view
-// would collect an entry for every proxy that ever connected.
+// would collect an entry for every proxy that ever connected. What most proxies have is, and the rest
+// is made from it.
 const perProxy = gen.TraitIP
 
 // factory builds resources.
@@ -101,44 +119,71 @@ func (f *factory) derive(view pushcontext.View, typ int, key pushcontext.ViewKey
 		f.report(typ, key, "", err)
 		return &built{unlisted: true}
 	}
-	c := a.reduce(traits)
-	memo, k := view.Derived(), pushcontext.MemoKey{Generator: uint8(typ), Class: c.id}
-	if traits&perProxy != 0 || f.kept.Load() > f.budget {
-		b, _ := f.build(view, typ, key, c.class)
+	shared := f.shared(view, typ, key, traits&^perProxy, a)
+	if traits&perProxy == 0 {
+		return shared
+	}
+	a.used |= perProxy
+	own, err := narrowed(g, view, a.class.Keep(traits))
+	switch {
+	case err != nil:
+		f.report(typ, key, "", err)
+		return &built{unlisted: true}
+	case own == own.Keep(traits&^perProxy):
+		return shared
+	}
+	b, _ := f.build(view, typ, key, own, shared)
+	return b
+}
+
+// shared gives what proxies of equal class have in common.
+func (f *factory) shared(view pushcontext.View, typ int, key pushcontext.ViewKey, t gen.Traits, a *audience) *built {
+	c := a.reduce(t)
+	if f.kept.Load() > f.budget {
+		b, _ := f.build(view, typ, key, c.class, nil)
 		return b
 	}
+	memo, k := view.Derived(), pushcontext.MemoKey{Generator: uint8(typ), Class: a.number(c)}
 	return memo.Do(k, func() any {
-		b, size := f.build(view, typ, key, c.class)
-		b.traits = traits
-		if before, ok := memo.Before(k).(*built); ok && before.traits == traits {
-			b.inherit(before)
+		before, _ := memo.Before(k).(*built)
+		if before != nil && before.traits != t {
+			before = nil
 		}
+		b, size := f.build(view, typ, key, c.class, before)
+		b.traits = t
 		f.kept.Add(size)
 		runtime.AddCleanup(b, func(n int64) { f.kept.Add(-n) }, size)
 		return b
 	}).(*built)
 }
 
-func (f *factory) build(view pushcontext.View, typ int, key pushcontext.ViewKey, c gen.Class) (*built, int64) {
+// build makes what is not as it was before, which may be nil.
+func (f *factory) build(view pushcontext.View, typ int, key pushcontext.ViewKey, c gen.Class, before *built) (*built, int64) {
 	g := f.generators[typ]
 	names, err := namesOf(g, view, c)
 	if err != nil {
 		f.report(typ, key, "", err)
 		return &built{unlisted: true}, 0
 	}
-	b, size := &built{resources: make([]*resource, len(names))}, int64(0)
+	b, size, made := &built{resources: make([]*resource, len(names))}, int64(0), 0
+	was := cursor{b: before}
 	for i, n := range names {
-		r := &resource{name: n, rev: view.Revision()}
-		if body, err := bodyOf(g, view, c, n); err != nil {
+		body, err := bodyOf(g, view, c, n)
+		if err != nil {
 			f.report(typ, key, n, err)
-		} else {
-			r.Resource = wire.NewResource(g.TypeURL(), n, body)
+			b.resources[i] = &resource{name: n, rev: view.Revision()}
+			continue
+		}
+		r := was.find(n)
+		if r == nil || r.failed() || !bytes.Equal(r.Body(), body) {
+			r = &resource{Resource: wire.NewResource(g.TypeURL(), n, body), rev: view.Revision()}
 			r.name = r.Resource.Name
-			size += int64(r.Size())
+			made++
 		}
 		b.resources[i] = r
+		size += int64(r.Size())
 	}
-	f.metrics.built(typ, len(names))
+	f.metrics.built(typ, made)
 	return b, size
 }
 
@@ -166,6 +211,14 @@ func recovered(err *error) {
 func traitsOf(g gen.Generator, v pushcontext.View) (t gen.Traits, err error) {
 	defer recovered(&err)
 	return g.Traits(v), nil
+}
+
+func narrowed(g gen.Generator, v pushcontext.View, c gen.Class) (out gen.Class, err error) {
+	defer recovered(&err)
+	if n, ok := g.(gen.Narrower); ok {
+		return n.Narrow(v, c), nil
+	}
+	return c, nil
 }
 
 func namesOf(g gen.Generator, v pushcontext.View, c gen.Class) (n []string, err error) {

@@ -44,6 +44,7 @@ type stream struct {
 
 	id       *identity
 	aud      *audience
+	past     []*audience // earlier ones that some type has yet to get over
 	t        *names
 	watches  []*watch // by generator, nil if not watched
 	unserved map[string]uint64
@@ -133,6 +134,12 @@ func (st *stream) end() {
 	}
 	if st.id != nil {
 		st.s.interest.setInstances(st.slot, st.id.instances, false)
+	}
+	if st.aud != nil {
+		st.past = append(st.past, st.aud)
+	}
+	for _, a := range st.past {
+		a.leave()
 	}
 	st.s.tables.left(st.t)
 }

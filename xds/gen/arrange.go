@@ -17,6 +17,7 @@ const (
 	memoSummary uint8 = 200 + iota // on a PortView: *portSummary
 	memoPlans                      // on a PortView: *planCache
 	memoHosts                      // on a ShapeView: *hostCache
+	memoParts                      // on a ShapeView: *partCache
 	memoTwins                      // on a ServiceView and a ShapeView: bool
 )
 

@@ -31,6 +31,14 @@ type Generator interface {
 	Build(v pushcontext.View, c Class, name string) ([]byte, error)
 }
 
+// Narrower is a Generator that knows of single classes that a trait makes no difference to them.
+type Narrower interface {
+	Generator
+	// Narrow drops fields of a class that the view's resources do not depend on for that class. It is
+	// asked about traits that hardly two proxies share.
+	Narrow(v pushcontext.View, c Class) Class
+}
+
 // All are the generators in the order in which resources are made known to a proxy.
 func All() []Generator {
 	return []Generator{Clusters{}, Endpoints{}, Listeners{}, Routes{}}

@@ -57,6 +57,17 @@ func (Listeners) Traits(v pushcontext.View) Traits {
 	return 0
 }
 
+// Narrow implements Narrower: a proxy's own address matters only where it would get a listener.
+func (Listeners) Narrow(v pushcontext.View, c Class) Class {
+	if p, ok := v.(*pushcontext.PortView); ok {
+		if _, own := planOf(p, c).endpointAddrs(c, p.Mesh)[c.IP]; own {
+			return c
+		}
+	}
+	c.IP = netip.Addr{}
+	return c
+}
+
 // Names implements Generator.
 func (Listeners) Names(v pushcontext.View, c Class) []string {
 	switch v := v.(type) {
@@ -112,7 +123,7 @@ func (Listeners) Build(v pushcontext.View, c Class, name string) ([]byte, error)
 	var out *listenerv3.Listener
 	switch v := v.(type) {
 	case *pushcontext.PortView:
-		out = portListener(v, c, name)
+		return portListener(v, c, name)
 	case *pushcontext.TargetsView:
 		if name == virtualInbound && c.intercepts() {
 			out = inboundListener(v, c)
@@ -130,34 +141,37 @@ func (Listeners) Build(v pushcontext.View, c Class, name string) ([]byte, error)
 	return marshal(out)
 }
 
-// portListener gives nil for a name that the plan does not have.
-func portListener(v *pushcontext.PortView, c Class, name string) *listenerv3.Listener {
+func portListener(v *pushcontext.PortView, c Class, name string) ([]byte, error) {
 	bind, port, ok := parseListener(name)
 	if !ok || port != v.Number {
-		return nil
+		return nil, errName(ListenerURL, name)
 	}
 	b := &listenerBuilder{class: c, mesh: v.Mesh, bind: bind, port: port}
 	p := planOf(v, c)
 	if p.grpcWeb {
 		b.protocol = model.ProtocolGRPCWeb
 	}
+	all := p.wildcardNeeded() && !reserved(v.Mesh, port)
 	switch {
-	case !c.intercepts():
-		if p.wildcardNeeded() && !reserved(v.Mesh, port) && bind == c.bind() {
-			return b.whole(p)
-		}
-		return nil
-	case bind == c.wildcard():
-		if p.wildcardNeeded() && !reserved(v.Mesh, port) {
-			return b.wildcard(p)
-		}
-		return nil
+	case all && !c.intercepts() && bind == c.bind():
+		return marshal(b.whole(p))
+	case all && c.intercepts() && bind == c.wildcard():
+		return marshal(b.wildcard(p))
 	}
-	if n, ok := p.byAddr[bind]; ok {
-		return b.address(&p.services[n])
+	if s := p.at(bind, c, v.Mesh); s != nil {
+		k := partKey{port: port, bind: bind, class: c.Keep(partTraits), protocol: b.protocol}
+		return part(s.shape, k, func() ([]byte, error) { return marshal(b.address(s)) })
 	}
-	if n, ok := p.endpointAddrs(c, v.Mesh)[bind]; ok && bind != c.IP {
-		return b.address(&p.services[n])
+	return nil, errName(ListenerURL, name)
+}
+
+// at gives the service that has a listener of its own on the address, nil if none has.
+func (p *portPlan) at(a netip.Addr, c Class, m *pushcontext.MeshView) *placed {
+	if n, ok := p.byAddr[a]; ok {
+		return &p.services[n]
+	}
+	if n, ok := p.endpointAddrs(c, m)[a]; ok && a != c.IP {
+		return &p.services[n]
 	}
 	return nil
 }

@@ -72,7 +72,8 @@ func (Routes) Build(v pushcontext.View, c Class, name string) ([]byte, error) {
 		if !ok {
 			return nil, errName(RouteURL, name)
 		}
-		return ownTable(name, &plan.services[n])
+		s := &plan.services[n]
+		return part(s.shape, partKey{port: p.Number}, func() ([]byte, error) { return ownTable(name, s) })
 	case !plan.http || name != sharedRoute(c, p.Number):
 		return nil, errName(RouteURL, name)
 	}

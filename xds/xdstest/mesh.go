@@ -44,7 +44,8 @@ func (m *Mesh) SetMesh() {
 
 func (m *Mesh) renew(v *pushcontext.ServiceView) *pushcontext.ServiceView {
 	s := m.shape(v.Shape.Key, len(v.Shape.ServiceAccounts))
-	s.Ports = slices.Clone(v.Shape.Ports)
+	s.Ports, s.Addresses = slices.Clone(v.Shape.Ports), v.Shape.Addresses
+	s.Native, s.Resolution, s.Inline = v.Shape.Native, v.Shape.Resolution, v.Shape.Inline
 	return &pushcontext.ServiceView{Shape: s, Endpoints: v.Endpoints}
 }
 
@@ -58,6 +59,9 @@ type Service struct {
 	Host, Namespace string
 	Cluster         model.ClusterID // for a cluster-local service
 	Ports           []uint16
+	TCP             bool     // or else HTTP
+	VIP             string   // its address, "" for none
+	Headless        bool     // reached at the addresses of its endpoints
 	Generation      int      // another number is another shape
 	Endpoints       []string // IP addresses; each backs all ports
 	Member          model.ClusterID
@@ -99,10 +103,18 @@ func (m *Mesh) shape(k model.ServiceKey, generation int) *pushcontext.ShapeView 
 func (m *Mesh) view(s Service) *pushcontext.ServiceView {
 	shape := m.shape(s.key(), s.Generation)
 	shape.Export = pushcontext.NewExport(s.Export, nil, s.Namespace)
-	for _, p := range s.Ports {
-		shape.Ports = append(shape.Ports, model.Port{Name: fmt.Sprintf("http-%d", p), Number: p, Protocol: model.ProtocolHTTP})
+	protocol := model.ProtocolHTTP
+	if s.TCP {
+		protocol = model.ProtocolTCP
 	}
-	if old := m.views[s.key()]; old != nil && slices.Equal(old.Shape.Ports, shape.Ports) && old.Shape.Export.Equal(shape.Export) &&
+	for _, p := range s.Ports {
+		shape.Ports = append(shape.Ports, model.Port{Name: fmt.Sprintf("http-%d", p), Number: p, Protocol: protocol})
+	}
+	if s.VIP != "" {
+		a := netip.MustParseAddr(s.VIP)
+		shape.Addresses = map[model.ClusterID][]netip.Prefix{s.Member: {netip.PrefixFrom(a, a.BitLen())}}
+	}
+	if old := m.views[s.key()]; old != nil && !s.Headless && slices.Equal(old.Shape.Ports, shape.Ports) && old.Shape.Export.Equal(shape.Export) &&
 		len(old.Shape.ServiceAccounts) == s.Generation {
 		shape = old.Shape
 	}
@@ -111,6 +123,9 @@ func (m *Mesh) view(s Service) *pushcontext.ServiceView {
 		v.Endpoints = append(v.Endpoints, pushcontext.PortEndpoints{Port: p.Name, Localities: s.localities(p)})
 	}
 	slices.SortFunc(v.Endpoints, func(a, b pushcontext.PortEndpoints) int { return slices.Compare([]byte(a.Port), []byte(b.Port)) })
+	if s.Headless {
+		shape.Native, shape.Resolution, shape.Inline = true, model.Passthrough, v.Endpoints
+	}
 	return v
 }
 
