@@ -291,6 +291,19 @@ func TestClusterLimits(t *testing.T) {
 	}
 }
 
+func TestClusterLimitOfAllFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, n := range []string{"a", "b", "c"} {
+		write(t, pod(n, "10.0.0.1"), dir, n+".yaml")
+	}
+	s := start(t, file.NewCluster(file.Options{Dir: dir, Cluster: "c1", Log: quiet(), Limits: file.Limits{Bytes: int64(2 * len(pod("a", "10.0.0.1")))}}))
+	s.waitRows(t, "Pod/demo/a", "Pod/demo/b")
+	if p := s.waitProblem(t, "the folder's files have more than"); p.Item != "c.yaml" {
+		t.Errorf("problem %+v", p)
+	}
+}
+
 func TestClusterKey(t *testing.T) {
 	t.Parallel()
 	if got := file.NewCluster(file.Options{Cluster: "east"}).Key().String(); got != "file/east" {

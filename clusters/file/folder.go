@@ -16,6 +16,7 @@ import (
 type Limits struct {
 	FileBytes int64 // per file; 64 MiB if 0
 	Files     int   // 20 000 if 0
+	Bytes     int64 // of all files; 512 MiB if 0
 }
 
 func (l Limits) withDefaults() Limits {
@@ -24,6 +25,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.Files == 0 {
 		l.Files = 20_000
+	}
+	if l.Bytes == 0 {
+		l.Bytes = 512 << 20
 	}
 	return l
 }
@@ -38,6 +42,7 @@ type folder struct {
 // listing is what a folder holds at one moment. Paths are relative to the folder.
 type listing struct {
 	files  map[string]fs.FileInfo
+	bytes  int64             // size of files
 	dirs   []string          // to be watched, as paths of the operating system
 	faults map[string]string // what is left out, and why
 	lost   []string          // directories that can't be read
@@ -112,8 +117,11 @@ func (f folder) file(fsys fs.FS, p string, l *listing) {
 		l.faults[rel] = "it is not a regular file (links to folders are not followed)"
 	case len(l.files) >= f.limits.Files:
 		l.faults[rel] = fmt.Sprintf("it is left out: the folder has more than %d files", f.limits.Files)
+	case l.bytes+info.Size() > f.limits.Bytes:
+		l.faults[rel] = fmt.Sprintf("it is left out: the folder's files have more than %d bytes", f.limits.Bytes)
 	default:
 		l.files[rel] = info
+		l.bytes += info.Size()
 		return
 	}
 	l.lost = append(l.lost, rel)

@@ -13,10 +13,12 @@ import (
 )
 
 // How long a file must be quiet before it is read, and before it is believed to be gone, to have
-// lost objects, or to be broken.
+// lost objects, or to be broken. One that never is quiet is read after patience all the same, but
+// loses nothing then.
 const (
-	settle = 10 * time.Millisecond
-	grace  = 50 * time.Millisecond
+	settle   = 10 * time.Millisecond
+	grace    = 50 * time.Millisecond
+	patience = time.Second
 )
 
 // parsed is the content of one file.
@@ -43,6 +45,7 @@ type tracked[T any] struct {
 	faults   []kube.Fault      // of newer content, which is not good
 	pending  bool              // changed since it was read
 	since    time.Time         // last sign of change
+	began    time.Time         // first of the signs since it was last looked into
 	doubtful bool              // was read, and is read again when its grace is over
 	vanished bool
 }
@@ -90,10 +93,13 @@ func (t *tree[T]) lost(name string, l *listing) bool {
 func (t *tree[T]) see(now time.Time, name string, info fs.FileInfo, touched bool) {
 	f := t.files[name]
 	if f == nil {
-		t.files[name] = &tracked[T]{info: info, pending: true, since: now.Add(-settle)} // new: read at once
+		t.files[name] = &tracked[T]{info: info, pending: true, since: now.Add(-settle), began: now} // new: read at once
 		return
 	}
 	if touched || f.vanished || !t.same(f.info, info) || f.info.Size() != info.Size() || !f.info.ModTime().Equal(info.ModTime()) {
+		if !f.pending || f.vanished {
+			f.began = now
+		}
 		f.pending, f.since, f.vanished, f.doubtful = true, now, false, false
 	}
 	f.info = info
@@ -104,7 +110,11 @@ func (f *tracked[T]) due() time.Time {
 	if f.vanished || f.doubtful {
 		return f.since.Add(grace)
 	}
-	return f.since.Add(settle)
+	due := f.since.Add(settle)
+	if last := f.began.Add(patience); last.Before(due) {
+		return last
+	}
+	return due
 }
 
 func (t *tree[T]) vanish(now time.Time, name string, f *tracked[T], changed map[string]*parsed[T]) {
@@ -131,8 +141,12 @@ func (t *tree[T]) advance(now time.Time, name string, f *tracked[T], changed map
 		return
 	}
 	broken := len(p.faults) > 0
-	if (broken || f.loses(p)) && now.Sub(f.since) < grace {
+	hopeless := f.good == nil && now.Sub(f.began) >= patience // others wait for the file to be read at all
+	if (broken || f.loses(p)) && now.Sub(f.since) < grace && !hopeless {
 		f.doubtful = true
+		if f.good != nil {
+			f.began = now
+		}
 		return
 	}
 	f.pending, f.doubtful, f.faults = false, false, p.faults

@@ -115,6 +115,48 @@ func TestTreeWaitsUntilQuiet(t *testing.T) {
 	w.expect(0, "f=a b c")()
 }
 
+// A file that is written to all the time is read now and then, but what it lacks is not believed.
+func TestTreeNeverQuiet(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name          string
+		before, after string
+		want          []string
+	}{
+		{"it gains", "a", "a b", []string{"f=a b"}},
+		{"it loses", "a b", "a", nil},
+		{"it breaks", "a", "a bad", nil},
+		{"new", "", "a", []string{"f=a"}},
+		{"new and broken", "", "a bad", []string{"f=a bad"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			if w.files["f"] = tc.before; tc.before == "" {
+				w.files["f"] = "bad" // nothing yet that could be kept
+			}
+			w.step()
+			reads := w.reads
+			w.files["f"] = tc.after
+			var got []string
+			for range int(2 * patience / (settle / 2)) {
+				changes, wait := w.step("f")
+				got = append(got, changes...)
+				if wait > grace {
+					t.Fatalf("it waits for %v", wait)
+				}
+				w.pass(settle / 2)
+			}
+			if got = slices.Compact(got); !slices.Equal(got, tc.want) {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+			if n := w.reads - reads; n > 4 && tc.before != "" || n > 8 {
+				t.Errorf("%d reads in two seconds", n)
+			}
+		})
+	}
+}
+
 func TestTreeSameContentIsNoChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
