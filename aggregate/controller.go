@@ -3,7 +3,6 @@ package aggregate
 import (
 	"cmp"
 	"context"
-	"errors"
 	"hash/maphash"
 	"log/slog"
 	"sync"
@@ -58,9 +57,6 @@ func (o Options) withDefaults() Options {
 	o.ShutdownGrace = cmp.Or(o.ShutdownGrace, 10*time.Second)
 	return o
 }
-
-// ErrRegistriesRunning is returned by Run when registries did not return in time.
-var ErrRegistriesRunning = errors.New("registries still running after shutdown grace")
 
 // Controller is the single writer: it owns every shard and publishes snapshots to the hub.
 type Controller struct {

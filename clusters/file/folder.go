@@ -127,8 +127,6 @@ func (f folder) file(fsys fs.FS, p string, l *listing) {
 	l.lost = append(l.lost, rel)
 }
 
-var errTooLarge = errors.New("it is too large")
-
 // read gives a file's bytes.
 func (f folder) read(rel string) ([]byte, error) {
 	r, err := os.OpenRoot(f.root)

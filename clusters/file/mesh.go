@@ -174,6 +174,9 @@ func parseSettings(file string, data []byte, modified time.Time) (p parsed[*sett
 	if warning != "" {
 		p.warnings = []kube.Fault{{Line: fieldLine(data, warning), Reason: "unknown field " + strconv.Quote(warning) + " has no effect"}}
 	}
+	if mesh, ok := m.(*meshconfig.MeshConfig); ok {
+		p.warnings = append(p.warnings, excluded(data, mesh)...)
+	}
 	sum := sha256.Sum256(js)
 	p.value = &setting{kind: kind, message: m, revision: hex.EncodeToString(sum[:6]), modified: modified}
 	p.keys = map[string]struct{}{kind: {}}

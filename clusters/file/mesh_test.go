@@ -1,8 +1,10 @@
 package file_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
@@ -95,6 +97,25 @@ func TestMeshBadFileKeepsLastGood(t *testing.T) {
 	if p := s.waitProblem(t, `unknown field "novelty" has no effect`); p.Line != 2 {
 		t.Errorf("problem %+v", p)
 	}
+}
+
+// Incident 69: shares and failover in one setting. Shares are in force, and the rest is named with the way out.
+func TestIncident69DistributeBesideFailover(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const shares = "trustDomain: %s\nlocalityLbSetting:\n  distribute:\n  - {from: r1/*, to: {r1/*: 80, r2/*: 20}}\n"
+	write(t, fmt.Sprintf(shares, "one")+"  failover:\n  - {from: r1, to: r2}\n", dir, "mesh.yaml")
+	s := mesh(t, dir)
+	s.waitTrust(t, "one")
+	if p := s.waitProblem(t, `"failover" has no effect beside "distribute"`); p.Item != "mesh.yaml" || p.Line != 5 || !strings.Contains(p.Reason, "remove one") {
+		t.Errorf("problem %+v", p)
+	}
+	place(t, fmt.Sprintf(shares, "two")+"  failoverPriority: [topology.istio.io/network]\n", dir, "mesh.yaml")
+	s.waitTrust(t, "two")
+	s.waitProblem(t, `"failoverPriority" has no effect beside "distribute"`)
+	place(t, fmt.Sprintf(shares, "three"), dir, "mesh.yaml")
+	s.waitTrust(t, "three")
+	s.waitProblem(t, "")
 }
 
 func TestMeshFolderGoneIsStale(t *testing.T) {

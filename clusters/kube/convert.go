@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -180,8 +179,6 @@ func tlsMode(l model.Labels) string {
 }
 
 func portNumber(n int64) (uint16, bool) { return uint16(n), n >= 1 && n <= 65535 }
-
-var errNoUnicast = errors.New("not a unicast address")
 
 // parseIP reads an address that an endpoint or service can have.
 func parseIP(s string) (netip.Addr, error) {

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"errors"
 	"maps"
 	"net/netip"
 	"path"
@@ -41,13 +40,6 @@ func (a address) at(cluster model.ClusterID, port uint16) model.Addr {
 }
 
 const socketPrefix = "unix://"
-
-var (
-	errNoAddress  = errors.New("it has neither address nor network")
-	errAddress    = errors.New("not an IP address, DNS name or unix:// path (ports go in the ports field)")
-	errSocketPath = errors.New("a unix socket needs an absolute path (or @ and a name)")
-	errSocketPort = errors.New("a unix socket has no ports")
-)
 
 // parseAddress tells the forms apart. An empty address needs a network.
 func parseAddress(we *networking.WorkloadEntry) (address, error) {

@@ -1,0 +1,5 @@
+package file
+
+import "errors"
+
+var errTooLarge = errors.New("it is too large")
