@@ -243,13 +243,19 @@ func (c *Controller) control(ctx context.Context) {
 
 // drain takes one turn of every mailbox, so that no registry can starve another.
 func (c *Controller) drain() (more bool) {
+	now := time.Now()
 	for _, m := range c.members {
 		for _, in := range m.instances() {
-			more = c.receive(m, in, in.box.take(c.opts.Budget)) || more
+			if !in.resting(now) {
+				more = c.receive(m, in, in.box.take(c.opts.Budget)) || more
+			}
 		}
 	}
 	return more
 }
+
+// relistShare is how many times as long as a full truth took the registry's next one waits.
+const relistShare = 4
 
 func (c *Controller) receive(m *member, in *instance, b batch) (more bool) {
 	if b.full == nil && b.status == nil && len(b.events) == 0 {
@@ -258,6 +264,8 @@ func (c *Controller) receive(m *member, in *instance, b batch) (more bool) {
 	now := time.Now()
 	if b.full != nil {
 		c.takeFull(m, in, b.full, now)
+		done := time.Now()
+		in.rest = done.Add(relistShare * done.Sub(now))
 	}
 	if len(b.events) > 0 && m.active == in {
 		c.apply(m, b.events, now)

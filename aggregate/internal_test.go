@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -50,6 +51,48 @@ func TestDrainIsFair(t *testing.T) {
 	if got := len(c.state.shard(benchKey(0)).rows); got > c.opts.Budget {
 		t.Errorf("the busy member had %d rows taken in one turn, budget %d", got, c.opts.Budget)
 	}
+}
+
+// A registry that relists in a loop takes a bounded share of the writer, and its last truth is not lost.
+func TestRelistsAreSpaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestController()
+		c.open = false // nothing else is due
+		k := benchKey(0)
+		in := &instance{key: k, box: newMailbox(func() {})}
+		c.members[k] = &member{key: k, active: in}
+		rows := func(n int) *model.ShardState {
+			b := model.NewShardBuilder()
+			for i := range n {
+				rk, s := svcRow(k, fmt.Sprint("s", i), nil)
+				b.Add(rk.Key, s)
+			}
+			return b.Build()
+		}
+		have := func(want int) {
+			t.Helper()
+			c.drain()
+			if n := len(c.state.shard(k).rows); n != want {
+				t.Errorf("%d rows, want %d", n, want)
+			}
+		}
+		in.box.Replace(rows(3))
+		have(3)
+		in.rest = time.Now().Add(time.Second) // the first took so long
+		rk, s := svcRow(k, "more", nil)
+		in.box.Put(model.Event{Row: rk, Obj: s})
+		have(4)
+		in.box.Replace(rows(1))
+		in.box.Replace(rows(2))
+		in.box.Put(model.Event{Row: rk, Obj: s})
+		have(4)
+		if d := time.Until(c.nextTime()); d != time.Second {
+			t.Errorf("next turn in %v", d)
+		}
+		time.Sleep(time.Second)
+		have(3)
+	})
 }
 
 // The scrub finds and repairs every kind of index fault.

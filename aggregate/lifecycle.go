@@ -39,7 +39,12 @@ type instance struct {
 	status   model.Status
 	failures int       // runs that ended since the last Replace
 	retryAt  time.Time // zero while it runs
+	rest     time.Time // until then no other full truth of it is taken
 }
+
+// resting reports whether the instance has relisted again too soon: whole truths cost a pass over all its
+// rows, and others would wait for each.
+func (in *instance) resting(now time.Time) bool { return now.Before(in.rest) && in.box.relists() }
 
 // exit tells that a run ended.
 type exit struct {
@@ -288,6 +293,9 @@ func (c *Controller) nextTime() time.Time {
 			}
 			if !in.retryAt.IsZero() {
 				sooner(in.retryAt)
+			}
+			if in.resting(time.Now()) {
+				sooner(in.rest)
 			}
 		}
 		if st := m.active.status; m.active.synced && st.State == model.StateStale && !c.demoted[m.key] {

@@ -161,6 +161,13 @@ func (m *mailbox) handOver() {
 	m.full, m.fullAt = nil, time.Time{}
 }
 
+// relists reports whether a full truth waits.
+func (m *mailbox) relists() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.full != nil
+}
+
 // close makes every later call a no-op and frees what is held.
 func (m *mailbox) close() {
 	m.mu.Lock()
