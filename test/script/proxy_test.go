@@ -265,7 +265,8 @@ func details(short, name string, body []byte) ([]string, error) {
 // outbound finds the clusters that a listener names itself.
 var outbound = regexp.MustCompile(`outbound\|\d+\|[^|]*\|[a-z0-9.-]+`)
 
-// assignment gives "CLUSTER ADDRESS HEALTH [priority=N]" for each endpoint.
+// assignment gives "CLUSTER ADDRESS HEALTH [priority=N] [share=N]" for each endpoint; the share is that of
+// its locality, if localities have any.
 func assignment(name string, a *endpointv3.ClusterLoadAssignment) []string {
 	var out []string
 	for _, l := range a.Endpoints {
@@ -274,6 +275,9 @@ func assignment(name string, a *endpointv3.ClusterLoadAssignment) []string {
 			line := fmt.Sprintf("%s %s:%d %s", name, at.GetAddress(), at.GetPortValue(), strings.ToLower(e.HealthStatus.String()))
 			if l.Priority > 0 {
 				line += fmt.Sprintf(" priority=%d", l.Priority)
+			}
+			if share := l.GetLoadBalancingWeight().GetValue(); share > 1 {
+				line += fmt.Sprintf(" share=%d", share)
 			}
 			out = append(out, line)
 		}
