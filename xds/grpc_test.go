@@ -2,6 +2,7 @@ package xds_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -155,5 +156,51 @@ func TestNotReady(t *testing.T) {
 	p := xdstest.NewPipe(t.Context(), wire.Delta, func(p wire.Protocol, e *xdstest.PipeEnd) error { return s.Serve(p, e) })
 	if err := p.Err(); status.Code(err) != codes.Unavailable {
 		t.Fatal(err)
+	}
+}
+
+// TestManyNamesReconnect: a proxy that holds as many names as it may subscribe can also reconnect,
+// which takes a request that names each twice.
+func TestManyNamesReconnect(t *testing.T) {
+	t.Parallel()
+	const names = 100_000 // in 15 MB
+	r := newRig(t)
+	s, err := r.link().Stream(t.Context(), wire.Delta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ask := &discoveryv3.DeltaDiscoveryRequest{Node: node(1), TypeUrl: gen.EndpointURL, InitialResourceVersions: map[string]string{}}
+	for i := range names {
+		n := fmt.Sprintf("outbound|8080||service-%d.a-namespace-%d.svc.cluster.local", i, i%50)
+		ask.ResourceNamesSubscribe = append(ask.ResourceNamesSubscribe, n)
+		ask.InitialResourceVersions[n] = "AAAAAAAAAAA"
+	}
+	if err := s.Send(ask); err != nil {
+		t.Fatal(err)
+	}
+	m := &discoveryv3.DeltaDiscoveryResponse{}
+	if err := s.Recv(m); err != nil || len(m.Resources) != names {
+		t.Fatal(len(m.Resources), err)
+	}
+}
+
+func TestNamespaceOfNodeID(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{
+		"sidecar~10.0.0.1~db-0.shop~shop.svc.cluster.local":    "shop",
+		"sidecar~10.0.0.1~db.0.shop~shop.svc.cluster.local":    "shop", // a pod's name may have dots
+		"sidecar~10.0.0.1~vm~billing.svc.cluster.local":        "billing",
+		"router~10.0.0.1~gateway.edge~other.svc.cluster.local": "edge",
+	} {
+		r := newRig(t)
+		s, err := r.link().Stream(t.Context(), wire.Delta)
+		r.check(err)
+		r.check(s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: id}, TypeUrl: gen.ClusterURL}))
+		r.check(s.Recv(&discoveryv3.DeltaDiscoveryResponse{}))
+		if got := r.server.Proxies()[0].Namespace; got != want {
+			t.Errorf("%s is of namespace %q, want %q", id, got, want)
+		}
+		s.Close()
 	}
 }

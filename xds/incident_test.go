@@ -282,6 +282,23 @@ func TestSlowPeer(t *testing.T) {
 	})
 }
 
+// TestShutdownWhileConnecting: however many streams were about to be served, all of them end.
+func TestShutdownWhileConnecting(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var all []*sink
+	for range 100 {
+		all = append(all, newSink(r.server, wire.Delta))
+	}
+	r.check(r.server.Shutdown(t.Context()))
+	for _, x := range all {
+		if err := <-x.done; status.Code(err) != codes.Unavailable {
+			t.Error(err)
+		}
+		x.cancel()
+	}
+}
+
 func TestShutdown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)

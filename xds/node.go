@@ -70,8 +70,8 @@ func (id *identity) parseID(s string) error {
 		return invalid("node id %q: %q is not an IP address; %s", s, parts[1], nodeIDForm)
 	}
 	id.class.IP = ip.Unmap()
-	if _, ns, ok := strings.Cut(parts[2], "."); ok {
-		id.class.Namespace = ns
+	if dot := strings.LastIndexByte(parts[2], '.'); dot >= 0 { // pod names may have dots, namespaces have none
+		id.class.Namespace = parts[2][dot+1:]
 	}
 	if domain := parts[3]; domain != "" {
 		id.class.DNSDomain = domain

@@ -96,6 +96,40 @@ func TestReconnect(t *testing.T) {
 	})
 }
 
+// TestReconnectRemovesLast: what is gone since a proxy was last connected is removed only after the
+// routes that may still name it are replaced, though the proxy asks for these last.
+func TestReconnectRemovesLast(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.mesh.Set(svc("foo.x", 1), svc("old.x", 1))
+		s := r.script()
+		s.send(&discoveryv3.DeltaDiscoveryRequest{Node: node(1), TypeUrl: gen.ClusterURL})
+		m, _ := s.next(true)
+		versions := map[string]string{}
+		for _, x := range m.Resources {
+			versions[x.Name] = x.Version
+		}
+		s.p.Close()
+		r.mesh.Delete(svc("old.x", 1))
+		s = r.script()
+		defer s.p.Close()
+		s.send(&discoveryv3.DeltaDiscoveryRequest{Node: node(1), TypeUrl: gen.ClusterURL, InitialResourceVersions: versions})
+		s.expect(gen.ClusterURL, nil, nil)
+		s.quiet()
+		s.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: gen.ListenerURL})
+		s.expect(gen.ListenerURL, []string{"0.0.0.0_80"}, nil)
+		s.quiet()
+		s.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: gen.RouteURL, ResourceNamesSubscribe: []string{"80"}})
+		start := time.Now()
+		s.expect(gen.RouteURL, []string{"80"}, nil)
+		s.expect(gen.ClusterURL, nil, []string{"outbound|80||old.x"})
+		if took := time.Since(start); took > 0 {
+			t.Errorf("the removal came only after %v", took)
+		}
+		s.quiet()
+	})
+}
+
 // TestReconnectWhileWarming: a proxy with a warming cluster asks for endpoints first and not for
 // clusters; it gets them though their version did not change.
 func TestReconnectWhileWarming(t *testing.T) {

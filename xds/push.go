@@ -311,16 +311,38 @@ func (w *watch) goodByName() map[string]*resource {
 	return m
 }
 
+// early reports whether types that name clusters have yet to come up to the snapshot. A proxy that has
+// just connected will ask for them, and may hold routes from before.
+func (st *stream) early(pc *pushcontext.PushContext) bool {
+	unasked := false
+	for typ, w := range st.watches {
+		switch {
+		case !st.s.rules[typ].afterClusters:
+		case w == nil:
+			unasked = true
+		case w.last < pc.Version:
+			return true
+		}
+	}
+	left := st.s.opt.GateWait - st.s.now().Sub(st.opened)
+	if !unasked || left <= 0 {
+		return false
+	}
+	if st.gate.nonce == 0 {
+		st.timer.Reset(left)
+	}
+	return true
+}
+
 // removeLate sends the removals that had to wait for listeners and routes.
 func (st *stream) removeLate(pc *pushcontext.PushContext) error {
-	for _, w := range st.watches {
-		if w != nil && w.rule.afterClusters && w.last < pc.Version {
-			return nil
-		}
+	none := func(w *watch) bool { return w == nil || w.gone.IsEmpty() }
+	if !slices.ContainsFunc(st.watches, func(w *watch) bool { return !none(w) }) || st.early(pc) {
+		return nil
 	}
 	for i := len(st.watches) - 1; i >= 0; i-- { // endpoints before their clusters
 		w := st.watches[i]
-		if w == nil || w.gone.IsEmpty() {
+		if none(w) {
 			continue
 		}
 		r := st.work(w, func() *reply { return st.lateReply(w, pc) })

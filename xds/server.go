@@ -41,6 +41,7 @@ type Options struct {
 	OnPushCost func(time.Duration)
 
 	MaxNames    int           // names of one type that one stream may subscribe; 250 000
+	MaxRequest  int           // encoded size of one request in bytes; 4 MiB and 160 for each of MaxNames
 	MemoBytes   int64         // encoded resources kept for reuse; 4 GiB
 	GateWait    time.Duration // how long listeners and routes wait for clusters; 1 s
 	SendTimeout time.Duration // after which a peer that does not read loses its stream; 20 s
@@ -56,6 +57,7 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	def(&o.Log, slog.New(slog.DiscardHandler))
 	def(&o.MaxNames, 250_000)
+	def(&o.MaxRequest, 4<<20+o.MaxNames*nameBytes)
 	def(&o.MemoBytes, 4<<30)
 	def(&o.GateWait, time.Second)
 	def(&o.SendTimeout, 20*time.Second)
@@ -71,6 +73,10 @@ func (o Options) withDefaults() Options {
 	}
 	return o
 }
+
+// nameBytes is what one name takes in the largest request that a proxy sends: one of a delta reconnect
+// has it twice, once with its version.
+const nameBytes = 160
 
 func def[T comparable](p *T, v T) {
 	var zero T
@@ -156,7 +162,7 @@ func (s *Server) UseHub(h *pushcontext.Hub) { s.hub = h }
 func (s *Server) GRPCServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.NewCodec()),
-		grpc.MaxRecvMsgSize(4 << 20),
+		grpc.MaxRecvMsgSize(s.opt.MaxRequest),
 		grpc.MaxConcurrentStreams(100_000),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 15 * time.Second, PermitWithoutStream: true}),
@@ -180,9 +186,6 @@ func (s *Server) DeltaAggregatedResources(g discoveryv3.AggregatedDiscoveryServi
 
 // Serve serves one stream until the peer ends it or a rule does; the error is a gRPC status.
 func (s *Server) Serve(p wire.Protocol, peer Peer) error {
-	if s.draining.Err() != nil {
-		return errDraining
-	}
 	if s.hub.Current() == nil || !s.opt.Ready() {
 		return errNotReady
 	}
@@ -191,7 +194,9 @@ func (s *Server) Serve(p wire.Protocol, peer Peer) error {
 		return err
 	}
 	st := s.newStream(p, peer)
-	s.enter(st)
+	if !s.enter(st) {
+		return errDraining
+	}
 	go st.receive()
 	done := make(chan error, 1)
 	go func() {
@@ -213,18 +218,24 @@ func (s *Server) Serve(p wire.Protocol, peer Peer) error {
 	}
 }
 
-func (s *Server) enter(st *stream) {
-	s.running.Add(1)
+// enter takes a stream in; false once the server is shutting down. Whoever waits for running to end
+// does so after the last stream was counted.
+func (s *Server) enter(st *stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.draining.Err() != nil {
+		return false
+	}
+	s.running.Add(1)
 	if n := len(s.free); n > 0 {
 		st.slot = s.free[n-1]
 		s.free = s.free[:n-1]
 		s.streams[st.slot] = st
-		return
+		return true
 	}
 	st.slot = uint32(len(s.streams))
 	s.streams = append(s.streams, st)
+	return true
 }
 
 func (s *Server) leave(st *stream) {
@@ -286,7 +297,9 @@ func (s *Server) poke(st *stream) {
 // Shutdown ends all streams with Unavailable, so that proxies turn to another replica, and waits
 // until they have ended.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
 	s.drain()
+	s.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
 		s.running.Wait()

@@ -49,8 +49,9 @@ type stream struct {
 	watches  []*watch // by generator, nil if not watched
 	unserved map[string]uint64
 	nonce    uint64
+	opened   time.Time
 	gate     gate
-	timer    *time.Timer // end of the gate
+	timer    *time.Timer // end of the gate, or of the wait for types that a new stream will ask for
 	scratch  []*watch
 	woken    bool          // a commit concerns the stream, since the last turn
 	spent    time.Duration // that slots were held, since the last commit
@@ -60,6 +61,7 @@ func (s *Server) newStream(p wire.Protocol, peer Peer) *stream {
 	st := &stream{
 		s: s, protocol: p, peer: peer, wake: make(chan struct{}, 1), requests: make(chan *wire.Request, requestBacklog),
 		asks: make(chan func()), watches: make([]*watch, len(s.rules)), t: s.tables.join(),
+		opened: s.now(),
 	}
 	st.ctx, st.cancel = context.WithCancelCause(peer.Context())
 	st.status = newStreamStatus(p, peer.Context(), s.now())
