@@ -213,7 +213,7 @@ func (c *Controller) turn(ctx context.Context) (more bool) {
 		c.refreshShards()
 		c.tryOpen(now)
 	}
-	if at, due := c.debounce.deadline(); c.open && (c.force || due && !now.Before(at)) {
+	if c.open && (c.force || c.debounce.due(now, more)) {
 		c.commit(now)
 	}
 	if !more && !c.debounce.pending() {

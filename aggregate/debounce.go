@@ -1,6 +1,9 @@
 package aggregate
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // lane is one of the two deadlines of the debouncer.
 type lane uint8
@@ -67,6 +70,17 @@ func (d *debouncer) deadline() (time.Time, bool) {
 		}
 	}
 	return at, !at.IsZero()
+}
+
+// due reports whether it is time to commit. While more waits to be applied, what came together may be
+// half applied: then it is time only if something has waited for as long as endpoints ever do.
+func (d *debouncer) due(now time.Time, more bool) bool {
+	at, pending := d.deadline()
+	if !pending || now.Before(at) {
+		return false
+	}
+	limit := d.windows[laneEndpoints].max
+	return !more || slices.ContainsFunc(d.first[:], func(t time.Time) bool { return !t.IsZero() && now.Sub(t) >= limit })
 }
 
 func (d *debouncer) laneDeadline(l lane, w window) time.Time {

@@ -53,6 +53,52 @@ func TestDrainIsFair(t *testing.T) {
 	}
 }
 
+// What comes in one call is in one snapshot, even if it takes several turns to apply; a mailbox that is
+// never empty holds nothing up for long.
+func TestBigBatchIsOneCommit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestController()
+		c.opts.ScrubEvery = -1
+		k := benchKey(0)
+		in := &instance{key: k, box: newMailbox(func() {})}
+		c.members[k] = &member{key: k, active: in}
+		in.box.Replace(model.NewShardBuilder().Build())
+		turn := func() (bool, uint64) {
+			more := c.turn(t.Context())
+			return more, c.opts.Hub.Current().Version
+		}
+		turn()
+		time.Sleep(time.Minute)
+		_, version := turn()
+		put := func(n int) {
+			var evs []model.Event
+			for i := range n {
+				rk, s := svcRow(k, fmt.Sprint("s", i), nil)
+				s.Ports[0].Number = uint16(n)
+				evs = append(evs, model.Event{Row: rk, Obj: s})
+			}
+			in.box.Put(evs...)
+		}
+		put(3*c.opts.Budget + 1)
+		for range 3 {
+			if more, v := turn(); !more || v != version {
+				t.Fatalf("version %d in the middle of a batch, more %v", v, more)
+			}
+		}
+		if more, v := turn(); more || v != version+1 {
+			t.Fatalf("version %d after the batch, more %v", v, more)
+		}
+		time.Sleep(time.Minute)
+		put(10 * c.opts.Budget)
+		turn()
+		time.Sleep(c.opts.EndpointMax)
+		if more, v := turn(); !more || v != version+2 {
+			t.Errorf("version %d while the mailbox does not empty, more %v", v, more)
+		}
+	})
+}
+
 // A registry that relists in a loop takes a bounded share of the writer, and its last truth is not lost.
 func TestRelistsAreSpaced(t *testing.T) {
 	t.Parallel()

@@ -68,7 +68,8 @@ func (m *mailbox) Replace(s *model.ShardState) {
 	m.wake()
 }
 
-// Put implements model.Sink. The writer sees all events of a call or none, up to its budget.
+// Put implements model.Sink. The writer commits all events of a call together: it does not while more is
+// waiting here.
 func (m *mailbox) Put(evs ...model.Event) {
 	if m.putAll(evs) {
 		m.wake()
