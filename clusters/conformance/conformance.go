@@ -68,30 +68,44 @@ func (r *run) awaitState(s model.State) {
 // Run runs every case. Cases do not run in parallel with each other, since each looks for leaked
 // goroutines.
 func Run(t *testing.T, h Harness) {
-	cases := []struct {
-		name string
-		run  func(*testing.T, Source)
-	}{
-		{"first sync is one full truth", firstSync},
-		{"an empty source is a truth too", emptySource},
-		{"increments add up to what a fresh instance reads", increments},
-		{"deletion", deletion},
-		{"a service that loses its last endpoint stays", lastEndpoint},
-		{"content that does not change is not put again", unchanged},
-		{"a burst of changes ends with the last", burst},
-		{"a service that goes and comes back", comesBack},
-		{"changes while a run ends", endAmidChanges},
-		{"an instance may run again", rerun},
-		{"a run that ends before it has synced", endEarly},
-		{"two instances side by side", sideBySide},
-		{"lost contact keeps the data", lostContact},
-	}
-	for _, c := range cases {
+	for _, c := range cases() {
 		t.Run(c.name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
-			t.Run("case", func(t *testing.T) { c.run(t, h.New(t)) }) // its clean-up ends before the leak check
+			t.Run("case", func(t *testing.T) { c.run(t, h) }) // its clean-up ends before the leak check
 			goleak.VerifyNone(t, before)
 		})
+	}
+}
+
+type testCase struct {
+	name string
+	run  func(*testing.T, Harness)
+}
+
+func cases() []testCase {
+	one := func(run func(*testing.T, Source)) func(*testing.T, Harness) {
+		return func(t *testing.T, h Harness) { run(t, h.New(t, "c1")) }
+	}
+	return []testCase{
+		{"first sync is one full truth", one(firstSync)},
+		{"an empty source is a truth too", one(emptySource)},
+		{"changes during the first sync", one(changeWhileSyncing)},
+		{"increments add up to what a fresh instance reads", one(increments)},
+		{"deletion", one(deletion)},
+		{"a service that loses its last endpoint stays", one(lastEndpoint)},
+		{"content that does not change is not put again", one(unchanged)},
+		{"a burst of changes ends with the last", one(burst)},
+		{"a service that goes and comes back", one(comesBack)},
+		{"changes while a run ends", one(endAmidChanges)},
+		{"instances that read the same give the same rows", one(sameRows)},
+		{"an instance may run again", one(rerun)},
+		{"a run that ends before it has synced", one(endEarly)},
+		{"the source goes on after the end of a run", one(lateChanges)},
+		{"a run that gives up", one(givesUp)},
+		{"two instances side by side", one(sideBySide)},
+		{"two clusters with equal names", twoClusters},
+		{"lost contact keeps the data", one(lostContact)},
+		{"contact again, and nothing has changed", one(relist)},
 	}
 }
 

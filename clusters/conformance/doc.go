@@ -2,7 +2,7 @@
 // with a [Harness] and calls [Run]:
 //
 //	func TestConformance(t *testing.T) {
-//		conformance.Run(t, conformance.Harness{New: func(t *testing.T) conformance.Source { … }})
+//		conformance.Run(t, conformance.Harness{New: func(t *testing.T, cluster model.ClusterID) conformance.Source { … }})
 //	}
 //
 // The suite knows a source only as a [World] of services and addresses, and a registry only by what

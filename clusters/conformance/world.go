@@ -35,10 +35,14 @@ type Cutter interface {
 	Restore() // undoes Cut
 }
 
+// Failer is a source whose registries give up on demand: each run that there is now ends with the error.
+type Failer interface{ Fail(error) }
+
 // Harness describes a provider to the suite.
 type Harness struct {
-	// New makes an empty source. What it needs to clean up it registers with t.Cleanup.
-	New func(t *testing.T) Source
+	// New makes an empty source of a cluster; each is a source of its own. What it needs to clean up it
+	// registers with t.Cleanup.
+	New func(t *testing.T, cluster model.ClusterID) Source
 }
 
 func (w World) clone() World {

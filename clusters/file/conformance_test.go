@@ -15,12 +15,13 @@ import (
 // source is a folder with a file per service.
 type source struct {
 	t     *testing.T
+	key   model.ClusterID
 	dir   string
 	world map[string]string // file name → text
 }
 
 func (s *source) Registry() model.Registry {
-	return file.NewCluster(file.Options{Dir: s.dir, Cluster: "c1", Log: quiet()})
+	return file.NewCluster(file.Options{Dir: s.dir, Cluster: s.key, Log: quiet()})
 }
 
 func (s *source) Set(w conformance.World) {
@@ -61,9 +62,9 @@ func (s *source) Cut()     { must(s.t, os.Rename(s.dir, s.dir+"-away")) }
 func (s *source) Restore() { must(s.t, os.Rename(s.dir+"-away", s.dir)) }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Harness{New: func(t *testing.T) conformance.Source {
-		dir := filepath.Join(t.TempDir(), "c1")
+	conformance.Run(t, conformance.Harness{New: func(t *testing.T, cluster model.ClusterID) conformance.Source {
+		dir := filepath.Join(t.TempDir(), string(cluster))
 		must(t, os.Mkdir(dir, 0o755))
-		return &source{t: t, dir: dir}
+		return &source{t: t, key: cluster, dir: dir}
 	}})
 }
