@@ -123,6 +123,7 @@ type step struct {
 
 type portChange struct {
 	drop, add []*ShapeView
+	hosts     []string // that these are of, or whose other services changed
 }
 
 func (s *step) service(c Change) {
@@ -211,13 +212,13 @@ func (s *step) markPorts(old, next *ServiceView) {
 	if old != nil {
 		for _, p := range old.Shape.Ports {
 			pc := s.port(p.Number)
-			pc.drop = append(pc.drop, old.Shape)
+			pc.drop, pc.hosts = append(pc.drop, old.Shape), append(pc.hosts, old.Shape.Key.Host)
 		}
 	}
 	if next != nil {
 		for _, p := range next.Shape.Ports {
 			pc := s.port(p.Number)
-			pc.add = append(pc.add, next.Shape)
+			pc.add, pc.hosts = append(pc.add, next.Shape), append(pc.hosts, next.Shape.Key.Host)
 		}
 	}
 }
@@ -242,7 +243,7 @@ func (s *step) setPort(n uint16, pc *portChange) {
 	v := &PortView{Number: n, Mesh: s.base.Mesh}
 	v.stamp(s.version)
 	if old, ok := s.ports.get(n); ok {
-		v.Services = old.Services
+		v.Services, v.Claims = old.Services, old.Claims
 		s.follow(&v.memo, &old.memo)
 	}
 	v.Services = pc.apply(v.Services)
@@ -250,6 +251,7 @@ func (s *step) setPort(n uint16, pc *portChange) {
 		s.ports.delete(n)
 		return
 	}
+	v.Claims = s.claims(v, pc.hosts)
 	s.ports.set(n, v)
 }
 
@@ -281,6 +283,7 @@ func mergeSorted(a, b []*ShapeView) []*ShapeView {
 }
 
 func (s *step) freeze(c Commit) *PushContext {
+	s.markRivals()
 	for n, pc := range s.dirtyPorts {
 		s.setPort(n, pc)
 	}

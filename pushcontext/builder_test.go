@@ -39,6 +39,7 @@ func TestI1CommitsEqualOneCommitFromScratch(t *testing.T) {
 				checkDelta(t, prev, pc, d, touched)
 				checkRevisions(t, pc, d)
 				checkTargets(t, b, pc)
+				checkClaims(t, pc, m.readers)
 				scratch, _ := NewBuilder().Commit(w.all())
 				if diff := cmp.Diff(dumpOf(scratch), dumpOf(pc)); diff != "" {
 					t.Fatalf("version %d is not what a commit from scratch gives (-scratch +got):\n%s", pc.Version, diff)
@@ -142,6 +143,28 @@ func checkTargets(t *testing.T, b *Builder, pc *PushContext) {
 	for _, e := range b.targets {
 		if users[e.view] != e.refs {
 			t.Errorf("%d references, %d users", e.refs, users[e.view])
+		}
+	}
+}
+
+// A host means the same service on every port as it does without.
+func checkClaims(t *testing.T, pc *PushContext, readers []*Reader) {
+	t.Helper()
+	for n, v := range pc.ports.all() {
+		for _, s := range v.Services {
+			host := pc.Host(s.Key.Host)
+			if claims, several := v.Claims[host.Host]; several != (len(host.Services) > 1) || several && len(claims) != len(host.Services) {
+				t.Errorf("port %d: %d claims of %s, %d services", n, len(claims), host.Host, len(host.Services))
+				continue
+			} else if !several {
+				continue
+			}
+			for _, r := range readers {
+				want := host.Resolve(r.Cluster, r.Namespace)
+				if got := v.Means(host.Host, r.Cluster, r.Namespace); got == nil && want != nil || got != nil && (want == nil || want.Shape != got) {
+					t.Errorf("port %d: %s means %v to %v, elsewhere %v", n, host.Host, got, r, want)
+				}
+			}
 		}
 	}
 }

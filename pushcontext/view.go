@@ -150,7 +150,11 @@ type PortView struct {
 	base
 	Number   uint16
 	Services []*ShapeView
-	Mesh     *MeshView
+	// Claims are the services of each host that several services claim and one of Services is among them:
+	// all of them, with the port or without, by precedence. Which one a reader means does not depend on
+	// the port.
+	Claims map[string][]*ShapeView
+	Mesh   *MeshView
 }
 
 // Target is one port that a workload serves.

@@ -103,16 +103,6 @@ func (h *HostView) Resolve(cluster model.ClusterID, namespace string) *ServiceVi
 	return found
 }
 
-// ResolveShape gives the one of several shapes of one host that [HostView.Resolve] gives for the
-// reader, nil if none is visible. The order of the shapes does not matter.
-func ResolveShape(shapes []*ShapeView, cluster model.ClusterID, namespace string) *ShapeView {
-	w := winner{cluster: cluster, namespace: namespace}
-	for _, s := range slices.SortedFunc(slices.Values(shapes), precedes) {
-		w.beats(s)
-	}
-	return w.shape
-}
-
 // winner is the best for a reader of the services that it was shown, by precedence.
 type winner struct {
 	cluster   model.ClusterID

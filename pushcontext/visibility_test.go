@@ -117,12 +117,5 @@ func TestResolve(t *testing.T) {
 		if got := pc.Host("h").Resolve("c1", "mine"); got != want {
 			t.Errorf("%s: got %v", c.name, got)
 		}
-		var shapes []*ShapeView
-		for _, s := range c.services {
-			shapes = append(shapes, s.Shape)
-		}
-		if got := ResolveShape(shapes, "c1", "mine"); (got == nil) != (want == nil) || want != nil && got != want.Shape {
-			t.Errorf("%s: by shapes alone: %v", c.name, got)
-		}
 	}
 }

@@ -180,6 +180,11 @@ func dumpOf(pc *PushContext) dump {
 		for _, s := range v.Services {
 			d.Ports[n] += dumpShape(s)
 		}
+		for _, h := range slices.Sorted(maps.Keys(v.Claims)) {
+			for _, s := range v.Claims[h] {
+				d.Ports[n] += "claim " + dumpShape(s)
+			}
+		}
 	}
 	for k, i := range pc.Instances() {
 		d.Instances[k] = fmt.Sprintln(i.Key, i.Locality, i.Network, i.Targets.Targets)

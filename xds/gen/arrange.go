@@ -23,15 +23,15 @@ const (
 
 // portSummary is what decides the class traits of a port's resources.
 type portSummary struct {
-	shared    map[string][]*pushcontext.ShapeView // hosts that several services claim
-	private   bool                                // some service is not for every namespace
-	local     bool                                // some service is known to one member only
-	addressed bool                                // some service has addresses of one member
-	direct    bool                                // some service is reached by its endpoints' own addresses
-	short     bool                                // some host has short names
-	plain     bool                                // every service is plain HTTP
-	grpcWeb   bool                                // some service speaks gRPC-Web
-	addrs     *addrSet                            // of all services, in all members
+	shared    bool     // several services claim one host
+	private   bool     // some service is not for every namespace
+	local     bool     // some service is known to one member only
+	addressed bool     // some service has addresses of one member
+	direct    bool     // some service is reached by its endpoints' own addresses
+	short     bool     // some host has short names
+	plain     bool     // every service is plain HTTP
+	grpcWeb   bool     // some service speaks gRPC-Web
+	addrs     *addrSet // of all services, in all members
 }
 
 func summaryOf(v *pushcontext.PortView) *portSummary {
@@ -39,12 +39,15 @@ func summaryOf(v *pushcontext.PortView) *portSummary {
 }
 
 func summarise(v *pushcontext.PortView) *portSummary {
-	out := &portSummary{plain: true}
+	out := &portSummary{plain: true, shared: len(v.Claims) > 0}
+	for _, rivals := range v.Claims {
+		for _, s := range rivals {
+			out.scope(s)
+		}
+	}
 	addrs := 0
-	first := make(map[string]*pushcontext.ShapeView, len(v.Services))
 	for _, s := range v.Services {
-		out.private = out.private || !s.Export.Public
-		out.local = out.local || s.Key.Cluster != ""
+		out.scope(s)
 		out.addressed = out.addressed || len(s.Addresses) > 0 && !s.MeshAddresses
 		out.direct = out.direct || len(s.Inline) > 0 && s.Resolution == model.Passthrough
 		known := hostsOf(s)
@@ -53,17 +56,6 @@ func summarise(v *pushcontext.PortView) *portSummary {
 		p, ok := servedPort(s, v.Number)
 		out.plain = out.plain && (!ok || p.Protocol.IsHTTP())
 		out.grpcWeb = out.grpcWeb || ok && p.Protocol == model.ProtocolGRPCWeb
-		if first[s.Key.Host] == nil {
-			first[s.Key.Host] = s
-			continue
-		}
-		if out.shared == nil {
-			out.shared = map[string][]*pushcontext.ShapeView{}
-		}
-		if len(out.shared[s.Key.Host]) == 0 {
-			out.shared[s.Key.Host] = append(out.shared[s.Key.Host], first[s.Key.Host])
-		}
-		out.shared[s.Key.Host] = append(out.shared[s.Key.Host], s)
 	}
 	out.addrs = newAddrSet(addrs)
 	for _, s := range v.Services {
@@ -72,6 +64,12 @@ func summarise(v *pushcontext.PortView) *portSummary {
 		}
 	}
 	return out
+}
+
+// scope notes to whom a service means anything.
+func (p *portSummary) scope(s *pushcontext.ShapeView) {
+	p.private = p.private || !s.Export.Public
+	p.local = p.local || s.Key.Cluster != ""
 }
 
 // addressesOf are all addresses that may mean the service to some proxy.
@@ -103,7 +101,7 @@ func literal(s *pushcontext.ShapeView) (netip.Addr, bool) {
 // traits are those that decide which services a proxy sees, and at which addresses.
 func (p *portSummary) traits() Traits {
 	t := TraitType | TraitInterception | TraitFamilies
-	if p.private || len(p.shared) > 0 {
+	if p.private || p.shared {
 		t |= TraitNamespace
 	}
 	if p.local || p.addressed {
@@ -141,7 +139,7 @@ func arrange(v *pushcontext.PortView, c Class) *arrangement {
 // visible yields the services that a class of proxies sees on a port, oldest first, one for each host.
 func visible(v *pushcontext.PortView, c Class) iter.Seq2[*pushcontext.ShapeView, model.Port] {
 	return func(yield func(*pushcontext.ShapeView, model.Port) bool) {
-		winners := winnersOf(summaryOf(v).shared, c)
+		winners := winnersOf(v, c)
 		for _, s := range v.Services {
 			if !served(s) || !s.Visible(c.Cluster, c.Namespace) {
 				continue
@@ -158,13 +156,15 @@ func visible(v *pushcontext.PortView, c Class) iter.Seq2[*pushcontext.ShapeView,
 	}
 }
 
-func winnersOf(shared map[string][]*pushcontext.ShapeView, c Class) map[string]*pushcontext.ShapeView {
-	if len(shared) == 0 {
+// winnersOf gives the service that each contested host means to the class, whatever its ports:
+// clusters and endpoints are those of the same one.
+func winnersOf(v *pushcontext.PortView, c Class) map[string]*pushcontext.ShapeView {
+	if len(v.Claims) == 0 {
 		return nil
 	}
-	out := make(map[string]*pushcontext.ShapeView, len(shared))
-	for host, shapes := range shared {
-		out[host] = pushcontext.ResolveShape(shapes, c.Cluster, c.Namespace)
+	out := make(map[string]*pushcontext.ShapeView, len(v.Claims))
+	for host := range v.Claims {
+		out[host] = v.Means(host, c.Cluster, c.Namespace)
 	}
 	return out
 }

@@ -1,6 +1,8 @@
 package gen_test
 
 import (
+	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -144,9 +146,15 @@ func at(l string) func(*model.Endpoint) {
 // portView holds the services that have the port, in the order of a snapshot.
 func portView(n uint16, m *pushcontext.MeshView, list ...svc) *pushcontext.PortView {
 	v := &pushcontext.PortView{Number: n, Mesh: m}
+	hosts := map[string][]*pushcontext.ShapeView{}
 	for _, s := range list {
-		v.Services = append(v.Services, s.shape(m))
+		shape := s.shape(m)
+		hosts[s.host] = append(hosts[s.host], shape)
+		if _, ok := shape.PortNumbered(n); ok {
+			v.Services = append(v.Services, shape)
+		}
 	}
+	v.Claims = claims(hosts)
 	slices.SortFunc(v.Services, func(a, b *pushcontext.ShapeView) int {
 		if c := a.Created.Compare(b.Created); c != 0 {
 			return c
@@ -154,6 +162,17 @@ func portView(n uint16, m *pushcontext.MeshView, list ...svc) *pushcontext.PortV
 		return a.Key.Compare(b.Key)
 	})
 	return v
+}
+
+// claims are the hosts of several services, of no registry's own.
+func claims(hosts map[string][]*pushcontext.ShapeView) map[string][]*pushcontext.ShapeView {
+	maps.DeleteFunc(hosts, func(_ string, list []*pushcontext.ShapeView) bool { return len(list) < 2 })
+	for _, list := range hosts {
+		slices.SortFunc(list, func(a, b *pushcontext.ShapeView) int {
+			return cmp.Or(cmp.Compare(b.Key.Cluster, a.Key.Cluster), a.Created.Compare(b.Created), a.Key.Compare(b.Key))
+		})
+	}
+	return hosts
 }
 
 func sidecar(cluster, ns string, edits ...func(*gen.Class)) gen.Class {

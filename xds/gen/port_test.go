@@ -213,9 +213,31 @@ func TestIncident92OneVisibility(t *testing.T) {
 		if d := cmp.Diff(want, names(t, gen.Listeners{}, v, sidecar("c1", ns))); d != "" {
 			t.Errorf("namespace %s:\n%s", ns, d)
 		}
-		w := pushcontext.ResolveShape(v.Services[:3], "c1", ns)
+		w := v.Means("x.example", "c1", ns)
 		if (w == nil) != (want == nil) || w != nil && w.Addresses["c1"][0].Addr().String()+"_5000" != want[0] {
 			t.Errorf("namespace %s: listeners and clusters disagree on what the host means", ns)
+		}
+	}
+}
+
+// TestWinnerWithoutThePort: where the service that a host means lacks a port, nobody else serves it: the
+// cluster would not exist.
+func TestWinnerWithoutThePort(t *testing.T) {
+	t.Parallel()
+	list := []svc{
+		{host: "h.example", ns: "a", ports: []model.Port{httpPort(80)}, age: 9},
+		{host: "h.example", ns: "b", ports: []model.Port{httpPort(8080), tcpPort(9090)}, vips: members("c1", "10.9.9.9"), age: 1},
+		{host: "other.example", ns: "a", ports: []model.Port{httpPort(8080), tcpPort(9090)}, vips: members("c1", "10.9.9.8")},
+	}
+	m := newMesh()
+	for ns, want := range map[string][]string{"other": nil, "a": nil, "b": {"10.9.9.9_9090"}} {
+		want = append([]string{"10.9.9.8_9090"}, want...)
+		if d := cmp.Diff(want, names(t, gen.Listeners{}, portView(9090, m, list...), sidecar("c1", ns))); d != "" {
+			t.Errorf("listeners of namespace %s:\n%s", ns, d)
+		}
+		_, routed := domains(t, portView(8080, m, list...), sidecar("c1", ns))["h.example:8080"]
+		if routed != (ns == "b") {
+			t.Errorf("namespace %s: routed to h.example:8080: %v", ns, routed)
 		}
 	}
 }
