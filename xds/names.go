@@ -21,6 +21,64 @@ type names struct {
 	ids    map[string]uint32 // guarded by mu
 	list   []string          // guarded by mu
 	owners []ownerIndex      // guarded by mu; by generator
+
+	next *translation // set before the table is replaced
+}
+
+// translation gives the numbers that a replaced table's names have in its successor, worked out once
+// for all streams that move.
+type translation struct {
+	to  *names
+	ids [][]atomic.Uint32 // by generator and old number; 0 = not known yet, else the number + 1
+}
+
+func (t *names) replace(to *names) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	t.next = &translation{to: to, ids: make([][]atomic.Uint32, len(t.owners))}
+	for i := range t.next.ids {
+		t.next.ids[i] = make([]atomic.Uint32, len(t.list))
+	}
+}
+
+// moved gives a name's number in another table.
+func (t *names) moved(id uint32, to *names, typ int, g gen.Generator) uint32 {
+	if t.next == nil || t.next.to != to || int(id) >= len(t.next.ids[typ]) {
+		return to.intern(typ, g, t.name(id))
+	}
+	known := &t.next.ids[typ][id]
+	if n := known.Load(); n > 0 {
+		return n - 1
+	}
+	n := to.intern(typ, g, t.name(id))
+	known.Store(n + 1)
+	return n
+}
+
+// alive counts the names that are made from something that exists.
+func (t *names) alive(pc *pushcontext.PushContext) int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	found := roaring.New()
+	for _, o := range t.owners {
+		for key, ids := range o.ids {
+			if exists(pc, key) {
+				found.AddMany(ids)
+			}
+		}
+	}
+	return int(found.GetCardinality())
+}
+
+// exists reports whether any proxy may have a view of the key.
+func exists(pc *pushcontext.PushContext, key pushcontext.ViewKey) bool {
+	switch key.Kind {
+	case pushcontext.ViewService, pushcontext.ViewShape:
+		return pc.Host(key.Host) != nil
+	case pushcontext.ViewPort:
+		return pc.Port(key.Port) != nil
+	}
+	return true
 }
 
 // ownerIndex says which names of one type are made from a view.
@@ -117,7 +175,7 @@ type nameTables struct {
 
 	mu   sync.Mutex
 	old  *names // guarded by mu; the table that streams are leaving, nil if none
-	live int    // guarded by mu; size of the current table when the last stream had moved to it
+	live int    // guarded by mu; names that were in use when that was looked at last
 }
 
 func newNameTables(types int) *nameTables {
@@ -147,9 +205,10 @@ func (n *nameTables) left(t *names) {
 	}
 }
 
-// compact starts a new table if the current one is mostly dead. It reports whether it did: then
-// every stream must be woken to move.
-func (n *nameTables) compact() bool {
+// compact starts a new table if the current one is mostly dead: if it has doubled since that was
+// looked at last, and half of it is made from nothing that exists. It reports whether it did: then every
+// stream must be woken to move.
+func (n *nameTables) compact(pc *pushcontext.PushContext) bool {
 	t := n.current.Load()
 	size := t.size()
 	n.mu.Lock()
@@ -157,7 +216,13 @@ func (n *nameTables) compact() bool {
 	if n.old != nil || size < n.floor || size < 2*n.live || n.current.Load() != t {
 		return false
 	}
-	n.current.Store(newNames(t.era+1, n.types))
+	if alive := t.alive(pc); size < 2*alive {
+		n.live = alive
+		return false
+	}
+	next := newNames(t.era+1, n.types)
+	t.replace(next)
+	n.current.Store(next)
 	if n.old = t; t.refs.Load() == 0 {
 		n.old, n.live = nil, 0
 	}

@@ -260,9 +260,9 @@ func (s *Server) all() []*stream {
 }
 
 // Notify wakes the streams that a commit concerns; it is the hub's notify and does not block.
-func (s *Server) Notify(_ *pushcontext.PushContext, d *pushcontext.Delta) {
+func (s *Server) Notify(pc *pushcontext.PushContext, d *pushcontext.Delta) {
 	s.factory.rosters.drop()
-	if d.Mesh || s.tables.compact() {
+	if d.Mesh || s.tables.compact(pc) {
 		s.wakeAll()
 		return
 	}

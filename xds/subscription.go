@@ -269,7 +269,7 @@ func (w *watch) probing() bool {
 
 // move carries the sets over to a younger name table.
 func (w *watch) move(from, to *names) {
-	one := func(id uint32) uint32 { return to.intern(w.typ, w.gen, from.name(id)) }
+	one := func(id uint32) uint32 { return from.moved(id, to, w.typ, w.gen) }
 	set := func(b *roaring.Bitmap) *roaring.Bitmap {
 		out := roaring.New()
 		for it := b.Iterator(); it.HasNext(); {
