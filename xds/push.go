@@ -158,7 +158,9 @@ func (st *stream) work(w *watch, reply func() *reply) *reply {
 	if r != nil {
 		st.encode(w, r)
 	}
-	st.spent += st.s.now().Sub(start)
+	if f := st.s.opt.OnPushCost; f != nil && st.woken {
+		f(st.s.now().Sub(start))
+	}
 	return r
 }
 

@@ -53,8 +53,7 @@ type stream struct {
 	gate     gate
 	timer    *time.Timer // end of the gate, or of the wait for types that a new stream will ask for
 	scratch  []*watch
-	woken    bool          // a commit concerns the stream, since the last turn
-	spent    time.Duration // that slots were held, since the last commit
+	woken    bool // a commit concerns the stream, since the last turn
 }
 
 func (s *Server) newStream(p wire.Protocol, peer Peer) *stream {
@@ -107,7 +106,7 @@ func (st *stream) run() error {
 				return err
 			}
 		case <-st.wake:
-			st.woken, st.spent = true, 0
+			st.woken = true
 		case <-st.timer.C:
 			st.gate.nonce = 0
 		case f := <-st.asks:
@@ -283,18 +282,12 @@ func (st *stream) write(w *watch, msg *wire.Response, resources int) error {
 	return err
 }
 
-// converged reports how long a commit took to reach the proxy, and what it cost.
+// converged reports how long a commit took to reach the proxy.
 func (st *stream) converged(pc *pushcontext.PushContext, before uint64) {
-	if !st.woken {
-		return
-	}
-	st.woken = false
-	if st.nonce > before {
+	if st.woken && st.nonce > before {
 		st.s.metrics.convergence.Observe(st.s.now().Sub(pc.Time).Seconds())
 	}
-	if f := st.s.opt.OnPushCost; f != nil && st.spent > 0 {
-		f(st.spent)
-	}
+	st.woken = false
 }
 
 // note brings the stream's interest in views up to date with a subscription. It comes before the
