@@ -78,7 +78,7 @@ func BenchmarkApply(b *testing.B) {
 		other[i] = model.Event{Row: events[i].Row, Obj: e}
 	}
 	sets := [][]model.Event{events, other}
-	m := &member{key: benchKey(0)}
+	m := &attached{key: benchKey(0)}
 	in := &instance{key: m.key, box: newMailbox(func() {})}
 	m.active = in
 	in.box.Replace(model.NewShardBuilder().Build())

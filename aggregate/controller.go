@@ -78,7 +78,7 @@ type Controller struct {
 	// Owned by the goroutine in Run.
 	state     *state
 	builder   *pushcontext.Builder
-	members   map[model.ShardKey]*member
+	attached  map[model.ShardKey]*attached
 	running   sync.WaitGroup
 	debounce  debouncer
 	mesh      *mesh
@@ -115,7 +115,7 @@ func New(o Options) *Controller {
 	c := &Controller{
 		opts: o, wakeup: make(chan struct{}, 1), ready: make(chan struct{}), exits: make(chan exit), seed: maphash.MakeSeed(),
 		boxes: map[*mailbox]model.ShardKey{}, state: newState(), builder: pushcontext.NewBuilder(),
-		members: map[model.ShardKey]*member{}, demoted: map[model.ShardKey]bool{}, reasons: map[string]int{},
+		attached: map[model.ShardKey]*attached{}, demoted: map[model.ShardKey]bool{}, reasons: map[string]int{},
 		orphans: map[model.ServiceKey][]model.LeftOut{},
 	}
 	c.debounce = debouncer{share: o.PushShare, windows: [lanes]window{
@@ -244,7 +244,7 @@ func (c *Controller) control(ctx context.Context) {
 // drain takes one turn of every mailbox, so that no registry can starve another.
 func (c *Controller) drain() (more bool) {
 	now := time.Now()
-	for _, m := range c.members {
+	for _, m := range c.attached {
 		for _, in := range m.instances() {
 			if !in.resting(now) {
 				more = c.receive(m, in, in.box.take(c.opts.Budget)) || more
@@ -257,7 +257,7 @@ func (c *Controller) drain() (more bool) {
 // relistShare is how many times as long as a full truth took the registry's next one waits.
 const relistShare = 4
 
-func (c *Controller) receive(m *member, in *instance, b batch) (more bool) {
+func (c *Controller) receive(m *attached, in *instance, b batch) (more bool) {
 	if b.full == nil && b.status == nil && len(b.events) == 0 {
 		return false
 	}
@@ -279,7 +279,7 @@ func (c *Controller) receive(m *member, in *instance, b batch) (more bool) {
 	return b.more
 }
 
-func (c *Controller) apply(m *member, evs []model.Event, now time.Time) {
+func (c *Controller) apply(m *attached, evs []model.Event, now time.Time) {
 	sh := c.state.shard(m.key)
 	m.lastEvent, m.changed = now, true
 	for _, ev := range evs {

@@ -13,7 +13,7 @@ import (
 func (c *Controller) refreshShards() {
 	stale := c.regrouped
 	c.infoChanged = c.infoChanged || c.regrouped
-	for _, m := range c.members {
+	for _, m := range c.attached {
 		if !m.changed {
 			continue
 		}
@@ -25,8 +25,8 @@ func (c *Controller) refreshShards() {
 		return
 	}
 	c.regrouped = false
-	out := make([]pushcontext.ShardInfo, 0, len(c.members))
-	for _, m := range c.members {
+	out := make([]pushcontext.ShardInfo, 0, len(c.attached))
+	for _, m := range c.attached {
 		out = append(out, m.info)
 	}
 	slices.SortFunc(out, func(a, b pushcontext.ShardInfo) int { return a.Key.Compare(b.Key) })
@@ -40,7 +40,7 @@ func sameInfo(a, b pushcontext.ShardInfo) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-func (c *Controller) shardInfo(m *member) pushcontext.ShardInfo {
+func (c *Controller) shardInfo(m *attached) pushcontext.ShardInfo {
 	sh := c.state.shard(m.key)
 	i := pushcontext.ShardInfo{
 		Key: m.key, Status: m.active.status, Synced: m.active.synced, SyncedAt: m.syncedAt, LastEvent: m.lastEvent, Rows: sh.counts,
@@ -131,7 +131,7 @@ func (c *Controller) refreshOrphans() map[model.ServiceKey][]model.LeftOut {
 			count[list[i].Source.Shard]++
 		}
 	}
-	for k, m := range c.members {
+	for k, m := range c.attached {
 		m.changed = m.changed || m.orphans != count[k]
 		m.orphans = count[k]
 	}

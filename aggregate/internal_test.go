@@ -34,8 +34,8 @@ func TestDrainIsFair(t *testing.T) {
 	c := newTestController()
 	for i, n := range []int{100_000, 1} {
 		k := benchKey(i)
-		m := &member{key: k, active: &instance{key: k, synced: true, box: newMailbox(func() {})}}
-		c.members[k] = m
+		m := &attached{key: k, active: &instance{key: k, synced: true, box: newMailbox(func() {})}}
+		c.attached[k] = m
 		m.active.box.Replace(model.NewShardBuilder().Build())
 		for j := range n {
 			rk, s := svcRow(k, fmt.Sprintf("s%d-%d", i, j), nil)
@@ -62,7 +62,7 @@ func TestBigBatchIsOneCommit(t *testing.T) {
 		c.opts.ScrubEvery = -1
 		k := benchKey(0)
 		in := &instance{key: k, box: newMailbox(func() {})}
-		c.members[k] = &member{key: k, active: in}
+		c.attached[k] = &attached{key: k, active: in}
 		in.box.Replace(model.NewShardBuilder().Build())
 		turn := func() (bool, uint64) {
 			more := c.turn(t.Context())
@@ -107,7 +107,7 @@ func TestRelistsAreSpaced(t *testing.T) {
 		c.open = false // nothing else is due
 		k := benchKey(0)
 		in := &instance{key: k, box: newMailbox(func() {})}
-		c.members[k] = &member{key: k, active: in}
+		c.attached[k] = &attached{key: k, active: in}
 		rows := func(n int) *model.ShardState {
 			b := model.NewShardBuilder()
 			for i := range n {

@@ -14,9 +14,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
-// member is everything attached under one shard key: the instance that contributes, and at most one
+// attached is everything that is attached under one shard key: the instance that contributes, and at most one
 // replacement that has not synced yet. Owned by the controller goroutine.
-type member struct {
+type attached struct {
 	key       model.ShardKey
 	active    *instance
 	shadow    *instance
@@ -53,7 +53,7 @@ type exit struct {
 	err error
 }
 
-func (m *member) instances() []*instance {
+func (m *attached) instances() []*instance {
 	if m.shadow == nil {
 		return []*instance{m.active}
 	}
@@ -63,11 +63,11 @@ func (m *member) instances() []*instance {
 func (c *Controller) attach(ctx context.Context, r model.Registry) {
 	now, key := time.Now(), r.Key()
 	in := &instance{key: key, registry: r, attached: now, status: model.Status{State: model.StateSyncing, Since: now}}
-	m := c.members[key]
+	m := c.attached[key]
 	switch {
 	case m == nil:
-		m = &member{key: key, active: in}
-		c.members[key] = m
+		m = &attached{key: key, active: in}
+		c.attached[key] = m
 		c.regrouped = true
 		c.endPass()
 		c.state.shard(key)
@@ -82,8 +82,8 @@ func (c *Controller) attach(ctx context.Context, r model.Registry) {
 	c.touch(m, now)
 }
 
-// touch makes the next snapshot carry the member's current info.
-func (c *Controller) touch(m *member, now time.Time) {
+// touch makes the next snapshot carry the registry's current info.
+func (c *Controller) touch(m *attached, now time.Time) {
 	m.changed = true
 	c.debounce.note(laneShape, now)
 }
@@ -142,7 +142,7 @@ func (c *Controller) retire(b *mailbox) {
 
 // exited handles a run that ended by itself: what it delivered stays, and it will run again.
 func (c *Controller) exited(e exit) {
-	m := c.members[e.in.key]
+	m := c.attached[e.in.key]
 	if m == nil || e.in.box != e.box || m.active != e.in && m.shadow != e.in {
 		return
 	}
@@ -172,14 +172,14 @@ func backoff(failures int, low, high time.Duration) time.Duration {
 
 // detach removes all instances of a key and their rows, and commits at once.
 func (c *Controller) detach(k model.ShardKey) {
-	m := c.members[k]
+	m := c.attached[k]
 	if m == nil {
 		return
 	}
 	for _, in := range m.instances() {
 		c.end(in)
 	}
-	delete(c.members, k)
+	delete(c.attached, k)
 	c.regrouped = true
 	c.endPass()
 	c.state.drop(c.state.shard(k))
@@ -192,7 +192,7 @@ func (c *Controller) detach(k model.ShardKey) {
 
 // takeFull applies a full truth. That of a replacement makes it take over: only the difference to
 // what the old instance contributed is a change.
-func (c *Controller) takeFull(m *member, in *instance, full *model.ShardState, now time.Time) {
+func (c *Controller) takeFull(m *attached, in *instance, full *model.ShardState, now time.Time) {
 	reason := "cluster"
 	if in == m.shadow {
 		c.end(m.active)
@@ -211,7 +211,7 @@ func (c *Controller) takeFull(m *member, in *instance, full *model.ShardState, n
 	c.demote(m, now)
 }
 
-func (c *Controller) takeStatus(m *member, in *instance, s model.Status, now time.Time) {
+func (c *Controller) takeStatus(m *attached, in *instance, s model.Status, now time.Time) {
 	old := in.status
 	if s.Since.IsZero() {
 		s.Since = now
@@ -234,7 +234,7 @@ func (c *Controller) takeStatus(m *member, in *instance, s model.Status, now tim
 }
 
 // demote decides whether the shard is stale for too long, or no longer.
-func (c *Controller) demote(m *member, now time.Time) {
+func (c *Controller) demote(m *attached, now time.Time) {
 	st := m.active.status
 	late := m.active.synced && st.State == model.StateStale && now.Sub(st.Since) >= c.opts.StaleAfter
 	if late == c.demoted[m.key] {
@@ -252,7 +252,7 @@ func (c *Controller) demote(m *member, now time.Time) {
 
 // timers does what is due by time alone: start-up timeouts, retries, staleness.
 func (c *Controller) timers(ctx context.Context, now time.Time) {
-	for _, m := range c.members {
+	for _, m := range c.attached {
 		for _, in := range m.instances() {
 			if !in.synced && !in.timedOut && now.Sub(in.attached) >= c.opts.SyncTimeout {
 				in.timedOut = true
@@ -286,7 +286,7 @@ func (c *Controller) nextTime() time.Time {
 			sooner(time.Now())
 		}
 	}
-	for _, m := range c.members {
+	for _, m := range c.attached {
 		for _, in := range m.instances() {
 			if !in.synced && !in.timedOut {
 				sooner(in.attached.Add(c.opts.SyncTimeout))
@@ -307,7 +307,7 @@ func (c *Controller) nextTime() time.Time {
 
 // tryOpen opens the serving gate when no registry is waited for, and publishes the first snapshot.
 func (c *Controller) tryOpen(now time.Time) {
-	for _, m := range c.members {
+	for _, m := range c.attached {
 		if !m.active.synced && !m.active.timedOut {
 			return
 		}
@@ -315,12 +315,12 @@ func (c *Controller) tryOpen(now time.Time) {
 	c.open = true
 	c.commit(now)
 	close(c.ready)
-	c.opts.Log.Info("serving gate open", "registries", len(c.members))
+	c.opts.Log.Info("serving gate open", "registries", len(c.attached))
 }
 
 // shutdown waits for the registries, which have been told to end.
 func (c *Controller) shutdown() error {
-	for _, m := range c.members {
+	for _, m := range c.attached {
 		for _, in := range m.instances() {
 			c.end(in)
 		}

@@ -39,7 +39,7 @@ func BenchmarkLook(b *testing.B) {
 	}
 	c := NewCluster(Options{Dir: dir, Cluster: "c1", Log: slog.New(slog.DiscardHandler)})
 	f := c.opts.folder()
-	m := &member{opts: c.opts, folder: f, out: discard{}, claims: newClaims(), store: kube.NewStore(kube.Converter{Shard: c.Key()}),
+	m := &objects{opts: c.opts, folder: f, out: discard{}, claims: newClaims(), store: kube.NewStore(kube.Converter{Shard: c.Key()}),
 		reporter: reporter{log: c.opts.Log, key: c.Key()}}
 	m.tree = newTree(f.read, parseObjects)
 	now := time.Now()

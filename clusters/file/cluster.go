@@ -60,7 +60,7 @@ func (c *Cluster) Key() model.ShardKey {
 // that can't be read makes the registry stale until it can.
 func (c *Cluster) Run(ctx context.Context, out model.Sink) error {
 	f := c.opts.folder()
-	m := &member{
+	m := &objects{
 		opts: c.opts, folder: f, out: out, claims: newClaims(),
 		store: kube.NewStore(kube.Converter{Shard: c.Key(), DomainSuffix: c.opts.DomainSuffix,
 			TrustDomain: c.opts.TrustDomain, SystemNamespace: c.opts.SystemNamespace}),
@@ -79,8 +79,8 @@ func parseObjects(_ string, data []byte, modified time.Time) parsed[[]kube.Item]
 	return p
 }
 
-// member is the state of one run, owned by its goroutine.
-type member struct {
+// objects is the state of one run, owned by its goroutine.
+type objects struct {
 	opts     Options
 	folder   folder
 	out      model.Sink
@@ -91,10 +91,10 @@ type member struct {
 	synced   bool
 }
 
-func (m *member) list() (*listing, error) { return m.folder.list(wanted, true) }
+func (m *objects) list() (*listing, error) { return m.folder.list(wanted, true) }
 
 // turn brings the rows up to date with the listing.
-func (m *member) turn(now time.Time, l *listing, touched map[string]bool) (next time.Time) {
+func (m *objects) turn(now time.Time, l *listing, touched map[string]bool) (next time.Time) {
 	changed, next := m.tree.step(now, l, m.folder.touched(touched))
 	var set []kube.Object
 	var del []model.ObjectKey
@@ -119,7 +119,7 @@ func (m *member) turn(now time.Time, l *listing, touched map[string]bool) (next 
 }
 
 // settled drops what a later file of the same turn overruled: the claims decide.
-func (m *member) settled(set []kube.Object, del []model.ObjectKey) ([]kube.Object, []model.ObjectKey) {
+func (m *objects) settled(set []kube.Object, del []model.ObjectKey) ([]kube.Object, []model.ObjectKey) {
 	refs := map[model.ObjectKey]struct{}{}
 	for _, o := range set {
 		refs[o.Ref] = struct{}{}
@@ -138,7 +138,7 @@ func (m *member) settled(set []kube.Object, del []model.ObjectKey) ([]kube.Objec
 	return set, del
 }
 
-func (m *member) report(now time.Time, l *listing) {
+func (m *objects) report(now time.Time, l *listing) {
 	var ps []model.Problem
 	for name, why := range l.faults {
 		ps = append(ps, model.Problem{Item: name, Reason: why})
@@ -160,7 +160,7 @@ func (m *member) report(now time.Time, l *listing) {
 	}
 }
 
-func (m *member) unreadable(now time.Time, err error) {
+func (m *objects) unreadable(now time.Time, err error) {
 	msg := "folder " + filepath.Base(m.opts.Dir) + " can't be read: " + reason(err)
 	if st, changed := m.reporter.report(now, model.StateStale, msg, m.reporter.status.Problems); changed {
 		m.out.Status(st)
