@@ -142,6 +142,7 @@ func scenarios() []scenario {
 		{name: "tuned-mesh", mesh: newMesh(tuned), class: sidecar("c1", "shop", func(c *gen.Class) { c.Locality = model.ParseLocality("r1/z1"); c.IPv6 = true }),
 			services: []svc{shop, api}, targets: targets[:1]},
 		{name: "conflicts", mesh: newMesh(), class: sidecar("c1", "shop"), services: conflicting()},
+		{name: "router-conflicts", mesh: newMesh(), class: router("c1", "edge"), services: conflicting()},
 		{name: "hostile", mesh: newMesh(hostile), class: sidecar("c1", "a"), services: odd(),
 			targets: []pushcontext.Target{{Host: "a", Port: 80, Protocol: model.ProtocolHTTP, Endpoint: 15006}, {Host: "a", Port: 80, Endpoint: 65535, Protocol: model.ProtocolTCP}}},
 		{name: "collisions", mesh: newMesh(), class: sidecar("c1", "shop"), services: colliding()},
