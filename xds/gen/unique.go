@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -97,7 +98,7 @@ func (s spot) host() *host { return &s.group.hosts[s.index] }
 
 // unique leaves each address in one place: of several, Envoy would keep the first and drop the others
 // without a word, and their weights with them. An endpoint of the proxy's own member is kept, else the
-// healthiest, else the first. A gateway that stands for several localities is sent in the first of
+// healthiest, else that of the best priority, else the first. A gateway that stands for several localities is sent in the first of
 // the best priority, with the weights of all of that priority.
 func (o *selection) unique(c Class) {
 	at := map[dialled]spot{}
@@ -109,7 +110,7 @@ func (o *selection) unique(c Class) {
 			switch {
 			case !twice:
 				at[here.host().dialled()] = here
-			case preferred(here.host(), first.host(), c):
+			case preferred(here, first, c):
 				at[here.host().dialled()] = here
 				o.drop(first, here)
 				lost = true
@@ -124,19 +125,19 @@ func (o *selection) unique(c Class) {
 	}
 }
 
-// preferred reports whether host a is kept rather than b, which comes first. An endpoint that is dialled
-// itself goes before a gateway at the same address.
-func preferred(a, b *host, c Class) bool {
-	if a.endpoint == nil || b.endpoint == nil {
-		return a.endpoint != nil
+// preferred reports whether the host at a is kept rather than that at b, which comes first. An endpoint
+// that is dialled itself goes before a gateway at the same address. Of equally healthy ones the better
+// priority counts: a member that has been stale for long knows less than another.
+func preferred(a, b spot, c Class) bool {
+	x, y := a.host(), b.host()
+	if x.endpoint == nil || y.endpoint == nil {
+		return x.endpoint != nil
 	}
-	if own := a.endpoint.Addr.Cluster == c.Cluster; own != (b.endpoint.Addr.Cluster == c.Cluster) {
+	if own := x.endpoint.Addr.Cluster == c.Cluster; own != (y.endpoint.Addr.Cluster == c.Cluster) {
 		return own
 	}
-	if a.health != b.health {
-		return a.health < b.health
-	}
-	return a.endpoint.Addr.Compare(b.endpoint.Addr) < 0
+	return cmp.Or(cmp.Compare(x.health, y.health), cmp.Compare(a.group.priority, b.group.priority),
+		x.endpoint.Addr.Compare(y.endpoint.Addr)) < 0
 }
 
 // drop takes a host out in favour of another at the same address.
