@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,68 +157,71 @@ func TestMailboxStatus(t *testing.T) {
 	}
 }
 
+// writer is a mailbox with what it was told and what a writer has taken from it.
+type writer struct {
+	*mailbox
+	t           *testing.T
+	truth, seen map[model.RowKey]model.Object
+}
+
+func (w *writer) take() {
+	b := w.mailbox.take(2)
+	if b.full != nil {
+		w.seen = maps.Collect(b.full.Rows())
+	}
+	for _, e := range b.events {
+		if e.Obj != nil {
+			w.seen[e.Row] = e.Obj
+			continue
+		}
+		if _, ok := w.seen[e.Row]; !ok {
+			w.t.Fatalf("deletion of %v, which the writer never saw", e.Row)
+		}
+		delete(w.seen, e.Row)
+	}
+}
+
+// do carries out one operation: put, delete, take, or a full truth of a few rows.
+func (w *writer) do(i int, op byte) {
+	k := rk(fmt.Sprint(op % 8))
+	switch {
+	case op >= 250:
+		b := model.NewShardBuilder()
+		for j := range int(op) - 248 {
+			b.Add(fmt.Sprint(j), ep(fmt.Sprint(i)))
+		}
+		s := b.Build()
+		w.truth = maps.Collect(s.Rows())
+		w.Replace(s)
+	case op >= 200:
+		w.take()
+	case op >= 100:
+		delete(w.truth, k)
+		w.Put(model.Event{Row: k})
+	default:
+		w.truth[k] = ep(fmt.Sprint(i))
+		w.Put(model.Event{Row: k, Obj: w.truth[k]})
+	}
+}
+
 // Against a model: whatever comes, a writer that takes now and then ends with the truth.
 func FuzzMailbox(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 250, 4, 100, 251, 5, 101})
 	f.Fuzz(func(t *testing.T, ops []byte) {
-		m := newMailbox(func() {})
-		truth, seen := map[model.RowKey]model.Object{}, map[model.RowKey]model.Object{}
-		take := func() {
-			b := m.take(2)
-			if b.full != nil {
-				clear(seen)
-				for k, o := range b.full.Rows() {
-					seen[k] = o
-				}
-			}
-			for _, e := range b.events {
-				if e.Obj == nil {
-					if _, ok := seen[e.Row]; !ok {
-						t.Fatalf("deletion of %v, which the writer never saw", e.Row)
-					}
-					delete(seen, e.Row)
-				} else {
-					seen[e.Row] = e.Obj
-				}
-			}
-		}
-		m.Replace(full())
+		w := &writer{newMailbox(func() {}), t, map[model.RowKey]model.Object{}, map[model.RowKey]model.Object{}}
+		w.Replace(full())
 		for i, op := range ops {
-			k := rk(fmt.Sprint(op % 8))
-			switch {
-			case op >= 250:
-				b := model.NewShardBuilder()
-				clear(truth)
-				for j := range int(op) - 248 {
-					o := ep(fmt.Sprint(i))
-					b.Add(fmt.Sprint(j), o)
-					truth[rk(fmt.Sprint(j))] = o
-				}
-				m.Replace(b.Build())
-			case op >= 200:
-				take()
-			case op >= 100:
-				delete(truth, k)
-				m.Put(model.Event{Row: k})
-			default:
-				truth[k] = ep(fmt.Sprint(i))
-				m.Put(model.Event{Row: k, Obj: truth[k]})
-			}
-			if len(m.events) != m.order.Len() || m.order.Len() > 8 {
-				t.Fatalf("%d events in order, %d by key", m.order.Len(), len(m.events))
+			w.do(i, op)
+			if len(w.events) != w.order.Len() || w.order.Len() > 8 {
+				t.Fatalf("%d events in order, %d by key", w.order.Len(), len(w.events))
 			}
 		}
-		for n, _ := m.depth(); n > 0; n, _ = m.depth() {
-			take()
+		for n, _ := w.depth(); n > 0; n, _ = w.depth() {
+			w.take()
 		}
-		take()
-		if d := cmp.Diff(len(truth), len(seen)); d != "" {
-			t.Fatal(d)
-		}
-		for k, o := range truth {
-			if seen[k] != o {
-				t.Fatalf("row %v: %v, want %v", k, seen[k], o)
-			}
+		w.take()
+		if !maps.Equal(w.seen, w.truth) {
+			t.Fatalf("the writer has %v, want %v", w.seen, w.truth)
 		}
 	})
 }
