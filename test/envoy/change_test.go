@@ -283,9 +283,10 @@ func TestBadFileKeepsItsLastGoodContent(t *testing.T) {
 
 	m.write(t, "east/web.yaml", web, slicesOf(web, at(second)...))
 	p.only(t, host("web"), 8000, "second")
-	if n, err := m.problems(t.Context()); n != 0 || err != nil {
-		t.Errorf("%d problems, %v, after the file is mended", n, err)
-	}
+	envoytest.Eventually(t, limit, "the mended file to be no problem any more", func() error {
+		problems, err := m.problems(t.Context())
+		return same(problems, 0, err)
+	})
 	flawless(t, traffic)
 }
 
