@@ -222,3 +222,30 @@ func BenchmarkMerge(b *testing.B) {
 		c.mergeHost(key)
 	}
 }
+
+// BenchmarkPlaces is a commit in which 100k workloads came, one for each endpoint.
+func BenchmarkPlaces(b *testing.B) {
+	c := benchController()
+	used := cpuTime(0)
+	for b.Loop() {
+		b.StopTimer()
+		used.places(c)
+		b.StartTimer()
+		used.commit(c)
+	}
+	used.report(b)
+}
+
+// places moves every workload of the benchmark's mesh.
+func (u *cpuTime) places(c *Controller) {
+	zone := fmt.Sprint("z", *u)
+	for i := range benchServices * benchPerSlice {
+		svc := i / benchPerSlice
+		k := benchKey(svc % benchClusters)
+		w := &model.Workload{
+			Kind: model.KindPod, Namespace: "ns", Name: fmt.Sprint("p", i), Locality: model.Locality{Region: "r", Zone: zone}, Source: model.Source{Shard: k},
+			Address: model.Addr{Cluster: k.Cluster, AddrPort: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(svc >> 8), byte(svc), byte(i % benchPerSlice)}), 0)},
+		}
+		c.state.put(c.state.shard(k), model.RowKey{Kind: model.RowWorkload, Key: "Pod/ns/" + w.Name}, w)
+	}
+}
