@@ -205,6 +205,9 @@ func (o options) measure(ctx context.Context, p profile, progress io.Writer) (*r
 
 // pair measures the hub over one protocol, then the floor with the bytes that the hub sent.
 func (o options) pair(ctx context.Context, p profile, proto string, res *result, progress io.Writer) error {
+	if proto == "sotw" && p.sotw > 0 {
+		p.proxies = min(p.proxies, p.sotw)
+	}
 	hub := &run{profile: p, delta: proto == "delta", role: roleHub, opts: o, progress: progress}
 	if err := hub.measure(ctx); err != nil {
 		return err

@@ -114,14 +114,15 @@ func (s Spec) States() []*model.ShardState {
 }
 
 func (s Spec) add(b *model.ShardBuilder, i, m int) {
-	svc, slice := s.service(i, m), s.Endpoints(i, m, netip.Addr{})
+	svc, pods := s.service(i, m), s.pods(i, m)
+	slice := s.slice(i, m, pods)
 	b.Add(svc.Source.Object.String(), svc)
-	b.Add(slice.Row.Key, slice.Obj)
+	b.Add(slice.Source.Object.String(), slice)
 	if !s.Workloads {
 		return
 	}
-	for r := range s.PerMember {
-		w := s.workload(i, m, r)
+	for _, p := range pods {
+		w := s.workload(i, m, p)
 		b.Add(w.Source.Object.String(), w)
 	}
 }
@@ -181,56 +182,71 @@ func (s Spec) address(i, m, r int) netip.Addr {
 // Endpoints gives the endpoints of service i in member m; the first has the address in place of its
 // own, if that is valid.
 func (s Spec) Endpoints(i, m int, first netip.Addr) model.Event {
-	ns, name := s.Namespace(i), s.Name(i)
-	e := &model.Endpoints{Host: s.Host(i), Namespace: ns, Source: s.source(m, kindSlice, ns, name+"-abcde")}
-	for _, p := range s.ports(i) {
-		for r := range s.PerMember {
-			e.Endpoints = append(e.Endpoints, s.endpoint(i, m, r, p))
-		}
-		if first.IsValid() {
-			x := &e.Endpoints[len(e.Endpoints)-s.PerMember]
-			x.Addr.AddrPort = netip.AddrPortFrom(first, x.Addr.AddrPort.Port())
-		}
+	pods := s.pods(i, m)
+	if first.IsValid() {
+		pods[0].ip = first
 	}
+	e := s.slice(i, m, pods)
 	return model.Event{Row: model.RowKey{Kind: model.RowEndpoints, Key: e.Source.Object.String()}, Obj: e}
+}
+
+// pod is one replica: what the rows that tell of it have in common, as a registry shares it.
+type pod struct {
+	ip       netip.Addr
+	name     string
+	node     string
+	account  string
+	locality model.Locality
+	labels   model.Labels
+}
+
+func (s Spec) pods(i, m int) []pod {
+	account := "spiffe://cluster.local/ns/" + s.Namespace(i) + "/sa/" + s.Name(i)
+	ps := make([]pod, s.PerMember)
+	for r := range ps {
+		l := s.Locality(m, r)
+		ps[r] = pod{ip: s.address(i, m, r), name: s.pod(i, r), node: s.node(i, m, r), account: account, locality: l, labels: model.Labels{
+			"app": s.Name(i), "version": "v" + strconv.Itoa(1+r%2), "pod-template-hash": "7c5d9f8b6c", "security.istio.io/tlsMode": model.TLSIstio,
+			"topology.kubernetes.io/region": l.Region, "topology.kubernetes.io/zone": l.Zone, "topology.istio.io/cluster": string(s.Member(m)),
+		}}
+	}
+	return ps
 }
 
 func (s Spec) pod(i, r int) string { return s.Name(i) + "-7c5d9f8b6c-" + strconv.Itoa(r) }
 
-func (s Spec) labels(i, m, r int) model.Labels {
-	l := s.Locality(m, r)
-	return model.Labels{
-		"app": s.Name(i), "version": "v" + strconv.Itoa(1+r%2), "pod-template-hash": "7c5d9f8b6c", "security.istio.io/tlsMode": model.TLSIstio,
-		"topology.kubernetes.io/region": l.Region, "topology.kubernetes.io/zone": l.Zone, "topology.istio.io/cluster": string(s.Member(m)),
+func (s Spec) node(i, m, r int) string { return fmt.Sprintf("node-%d-%d", m, (i+r)%100) }
+
+func (s Spec) slice(i, m int, pods []pod) *model.Endpoints {
+	ns, name := s.Namespace(i), s.Name(i)
+	e := &model.Endpoints{Host: s.Host(i), Namespace: ns, Source: s.source(m, kindSlice, ns, name+"-abcde")}
+	for _, p := range s.ports(i) {
+		for _, x := range pods {
+			e.Endpoints = append(e.Endpoints, s.endpoint(ns, m, x, p, &e.Source))
+		}
 	}
+	return e
 }
 
-func (s Spec) account(i int) string {
-	return "spiffe://cluster.local/ns/" + s.Namespace(i) + "/sa/" + s.Name(i)
-}
-
-func (s Spec) endpoint(i, m, r int, p model.Port) model.Endpoint {
+func (s Spec) endpoint(ns string, m int, x pod, p model.Port, src *model.Source) model.Endpoint {
 	target := p.Number
 	if p.TargetPort != 0 {
 		target = p.TargetPort
 	}
-	src := s.source(m, kindSlice, s.Namespace(i), s.Name(i)+"-abcde")
 	return model.Endpoint{
-		Addr:     model.Addr{Cluster: s.Member(m), AddrPort: netip.AddrPortFrom(s.address(i, m, r), target)},
-		PortName: p.Name, Health: model.Healthy, Labels: s.labels(i, m, r), Locality: s.Locality(m, r), Network: s.Network(m),
-		TLSMode: model.TLSIstio, ServiceAccount: s.account(i), Node: s.node(i, m, r), Source: &src,
-		Workload: model.ObjectKey{Kind: kindPod, Namespace: s.Namespace(i), Name: s.pod(i, r)},
+		Addr:     model.Addr{Cluster: s.Member(m), AddrPort: netip.AddrPortFrom(x.ip, target)},
+		PortName: p.Name, Health: model.Healthy, Labels: x.labels, Locality: x.locality, Network: s.Network(m),
+		TLSMode: model.TLSIstio, ServiceAccount: x.account, Node: x.node, Source: src,
+		Workload: model.ObjectKey{Kind: kindPod, Namespace: ns, Name: x.name},
 	}
 }
 
-func (s Spec) node(i, m, r int) string { return fmt.Sprintf("node-%d-%d", m, (i+r)%100) }
-
-func (s Spec) workload(i, m, r int) *model.Workload {
-	ns, name := s.Namespace(i), s.pod(i, r)
+func (s Spec) workload(i, m int, x pod) *model.Workload {
+	ns := s.Namespace(i)
 	return &model.Workload{
-		Kind: model.KindPod, Namespace: ns, Name: name, Labels: s.labels(i, m, r), Network: s.Network(m), Locality: s.Locality(m, r),
-		Address: model.Addr{Cluster: s.Member(m), AddrPort: netip.AddrPortFrom(s.address(i, m, r), 0)}, ServiceAccount: s.account(i),
-		TLSMode: model.TLSIstio, Health: model.Healthy, Node: s.node(i, m, r), Source: s.source(m, kindPod, ns, name),
+		Kind: model.KindPod, Namespace: ns, Name: x.name, Labels: x.labels, Network: s.Network(m), Locality: x.locality,
+		Address: model.Addr{Cluster: s.Member(m), AddrPort: netip.AddrPortFrom(x.ip, 0)}, ServiceAccount: x.account,
+		TLSMode: model.TLSIstio, Health: model.Healthy, Node: x.node, Source: s.source(m, kindPod, ns, x.name),
 	}
 }
 
