@@ -41,6 +41,9 @@ func (Endpoints) Traits(v pushcontext.View) Traits {
 	if len(s.Demoted) > 0 || hasTwins(s) {
 		t |= TraitCluster
 	}
+	if hasBothFamilies(s) {
+		t |= TraitFamilies
+	}
 	return t | typeTraits(s.Shape)
 }
 

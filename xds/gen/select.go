@@ -100,6 +100,7 @@ type selector struct {
 	mesh     *pushcontext.MeshView
 	policy   policy
 	multi    bool
+	mixed    bool // there are endpoints of both address families
 	scale    uint64
 	shares   map[string]uint32
 	patterns []string // keys of shares, most specific first
@@ -115,7 +116,8 @@ type groupKey struct {
 // selectEndpoints is the one place that decides what a proxy is sent: resources and explanations are
 // both made from it. Every candidate gets a verdict.
 func selectEndpoints(in candidates, c Class) selection {
-	s := &selector{candidates: in, class: c, mesh: in.shape.Mesh, policy: policyOf(in.shape), groups: map[groupKey]*group{}, scale: 1}
+	s := &selector{candidates: in, class: c, mesh: in.shape.Mesh, policy: policyOf(in.shape), groups: map[groupKey]*group{}, scale: 1,
+		mixed: mixed(in.localities)}
 	if s.multi = s.mesh.MultiNetwork(); s.multi {
 		s.scale = weightScale(s.mesh)
 	}
@@ -135,8 +137,8 @@ func (s *selector) consider(e *model.Endpoint) {
 	var gateways []pushcontext.Gateway
 	if v.Reason == "" && s.remote(e) {
 		gateways, v.Reason, v.Detail = s.gateways(e)
-	} else if v.Reason == "" && !e.Addr.Dialable() {
-		v.Reason = model.ReasonNoAddress
+	} else if v.Reason == "" {
+		v.Reason = s.undialable(e)
 	}
 	if v.Reason == "" {
 		v.Sent, v.Health, v.Priority = true, e.Health, s.priority(e)
@@ -164,6 +166,18 @@ func (s *selector) refuse(e *model.Endpoint) (model.Reason, string) {
 		return model.ReasonLocalityWeight, "the mesh's locality distribution gives " + e.Locality.String() + " no share"
 	}
 	return "", ""
+}
+
+// undialable gives the reasons against dialling the endpoint itself. The family counts only where the
+// service has endpoints of both: else there is nothing better, and the network may translate.
+func (s *selector) undialable(e *model.Endpoint) model.Reason {
+	switch {
+	case !e.Addr.Dialable():
+		return model.ReasonNoAddress
+	case s.mixed && e.Addr.Host == "" && !s.class.speaks(e.Addr.AddrPort.Addr()):
+		return model.ReasonIPFamily
+	}
+	return ""
 }
 
 // maxSocketPath is the longest path of a unix socket.

@@ -120,6 +120,24 @@ func TestSelectHealth(t *testing.T) {
 	}
 }
 
+func TestSelectFamilies(t *testing.T) {
+	t.Parallel()
+	families := func(v4, v6 bool) gen.Class {
+		return sidecar("c1", "shop", func(c *gen.Class) { c.IPv4, c.IPv6 = v4, v6 })
+	}
+	four, six := ep("c1", "http", "10.0.0.1:80"), ep("c1", "http", "[2001:db8::1]:80")
+	for _, c := range []selectCase{
+		{name: "IPv4 proxy", mesh: newMesh(), svc: cart(four, six), class: families(true, false), want: []string{"p0  w=1: 10.0.0.1:80*1"},
+			left: map[string]model.Reason{"[2001:db8::1]:80": model.ReasonIPFamily}},
+		{name: "IPv6 proxy", mesh: newMesh(), svc: cart(four, six), class: families(false, true), want: []string{"p0  w=1: 2001:db8::1:80*1"},
+			left: map[string]model.Reason{"10.0.0.1:80": model.ReasonIPFamily}},
+		{name: "proxy of both", mesh: newMesh(), svc: cart(four, six), class: families(true, true), want: []string{"p0  w=2: 10.0.0.1:80*1 2001:db8::1:80*1"}},
+		{name: "nothing better", mesh: newMesh(), svc: cart(six), class: families(true, false), want: []string{"p0  w=1: 2001:db8::1:80*1"}},
+	} {
+		t.Run(c.name, c.run)
+	}
+}
+
 func TestSelectNetworks(t *testing.T) {
 	t.Parallel()
 	v6 := sidecar("c1", "shop", onNetwork("n1"), func(c *gen.Class) { c.IPv4, c.IPv6 = false, true })

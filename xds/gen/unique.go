@@ -177,3 +177,30 @@ func (o *selection) tidy(at map[dialled]spot) {
 	}
 	o.groups = slices.DeleteFunc(o.groups, func(g *group) bool { return len(g.hosts) == 0 })
 }
+
+// hasBothFamilies reports whether some port of the service has endpoints of both address families.
+func hasBothFamilies(v *pushcontext.ServiceView) bool {
+	return v.Derived().Do(pushcontext.MemoKey{Generator: memoFamilies}, func() any {
+		return slices.ContainsFunc(v.Endpoints, func(p pushcontext.PortEndpoints) bool { return mixed(p.Localities) })
+	}).(bool)
+}
+
+func mixed(list []pushcontext.LocalityEndpoints) bool {
+	v4, v6 := false, false
+	for _, l := range list {
+		for _, e := range l.Endpoints {
+			a := e.Addr.AddrPort.Addr()
+			switch {
+			case e.Addr.Host != "" || !a.IsValid():
+			case a.Is4() || a.Is4In6():
+				v4 = true
+			default:
+				v6 = true
+			}
+		}
+		if v4 && v6 {
+			return true
+		}
+	}
+	return false
+}
