@@ -263,6 +263,34 @@ func gather(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	return out
 }
 
+// However dear pushing is, the last of a burst of changes is published soon, in few versions.
+func TestBurstIsPublishedSoon(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1 := kube("c1")
+		r := registry(c1, service(c1, "a"))
+		h.Attach(r)
+		h.start()
+		from := h.quiet().Version
+		const changes = 300
+		for i := range changes {
+			e := slice(c1, "a", fmt.Sprint("s", i), fmt.Sprintf("10.0.%d.%d", i/250, 1+i%250))
+			r.Put(keyOf(e), e)
+			h.PushCost(time.Second)
+			time.Sleep(time.Millisecond)
+		}
+		end := time.Now()
+		for len(addrs(h.service("a"), "http")) < changes {
+			time.Sleep(time.Millisecond)
+			if time.Since(end) > 200*time.Millisecond {
+				t.Fatalf("after 200 ms %d of %d changes are published", len(addrs(h.service("a"), "http")), changes)
+			}
+		}
+		if n := h.Current().Version - from; n > 5 {
+			t.Errorf("%d versions for a burst of 300 ms", n)
+		}
+	})
+}
+
 // A candidate that is left out for another reason is seen by people, and by no proxy.
 func TestLeftOutAloneIsQuiet(t *testing.T) {
 	inBubble(t, aggregate.Options{}, func(h *hub) {

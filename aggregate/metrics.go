@@ -48,7 +48,7 @@ func newMetrics(r prometheus.Registerer, c *Controller) *metrics {
 		triggers:    vec("pilot_push_triggers", "Commits that changed something, by reason.", "type"),
 		services:    gauge("pilot_services", "Services known."),
 		debounce:    seconds("pilot_debounce_time", "Age of the oldest change when its commit was published, in seconds."),
-		init:        seconds("pilot_pushcontext_init_seconds", "Time to make and publish a snapshot, in seconds."),
+		init:        seconds("pilot_pushcontext_init_seconds", "Time to make and publish a snapshot, in seconds: that of isthmus_commit_seconds under the name that Istio's dashboards read."),
 		timeouts:    counter("remote_cluster_sync_timeouts_total", "Registries that did not sync in time."),
 		commitTime:  seconds("isthmus_commit_seconds", "Time of one commit including merging, in seconds."),
 		conflicts:   gauge("isthmus_service_conflicts", "Disagreements between definitions of one service."),
