@@ -16,14 +16,18 @@
 //  2. merges each dirty service from its rows of all shards and from the workloads that its selectors
 //     join, on all processors if there are many, while the writer waits;
 //  3. drops results that equal what is published: they keep their pointers; if nothing is left and no
-//     registry's state changed, no version is spent and no stream wakes;
+//     registry's state changed, no version is spent and no stream wakes; results that differ only in
+//     candidates left out are published without waking anybody;
 //  4. classifies the rest: a service that keeps its shape pointer changed endpoints only;
 //  5. builds the next PushContext, sharing everything that did not change;
 //  6. publishes it (delta first, then the pointer, then the notification) and logs one line.
 //
 // When a commit happens is the debouncer's business; it never decides what is in it: every commit
-// holds everything applied so far.
+// holds everything applied so far. What a registry puts in one call is committed together.
+//
+// Before the serving gate opens nothing is published, but [Controller.Shards] tells how far each
+// registry has come.
 //
 // [Rebuild] derives the same services from shard states alone. Tests compare the two, and an idle
-// controller checks some services that way at a time (see scrub.go).
+// controller checks some services that way at a time, in steps of a few milliseconds (see scrub.go).
 package aggregate

@@ -10,5 +10,6 @@
 // Nothing half-written takes effect. A file that is written to is read when it has been quiet for a
 // moment; a file that disappears or loses objects, for a little longer, since editors replace files
 // in several steps. A file that can't be read, or is empty, keeps its last good content and shows
-// as a [model.Problem]; a folder that can't be read makes the registry stale, never empty.
+// as a [model.Problem]; a folder that can't be read makes the registry stale, never empty. A member
+// whose folder has gone is detached half a second later, if it has not come back.
 package file
