@@ -18,6 +18,7 @@ type Store struct {
 	conv       *Converter
 	objects    map[model.ObjectKey]*stored
 	rows       map[model.RowKey]model.Object
+	problems   map[model.ObjectKey][]string
 	dependents map[fact]*refSet
 	look       recorder
 
@@ -29,10 +30,9 @@ type Store struct {
 }
 
 type stored struct {
-	obj      Object
-	facts    []fact // looked up by its conversion
-	rows     []model.RowKey
-	problems []string
+	obj   Object
+	facts []fact // looked up by its conversion
+	rows  []model.RowKey
 }
 
 type name struct{ namespace, name string }
@@ -53,7 +53,7 @@ type fact struct {
 func NewStore(c Converter) *Store {
 	s := &Store{
 		conv: c.withDefaults(), objects: map[model.ObjectKey]*stored{}, rows: map[model.RowKey]model.Object{},
-		dependents: map[fact]*refSet{}, services: map[name]*ServiceFacts{}, pods: map[name]*PodFacts{},
+		problems: map[model.ObjectKey][]string{}, dependents: map[fact]*refSet{}, services: map[name]*ServiceFacts{}, pods: map[name]*PodFacts{},
 		podsByIP: map[podAt]map[string]*PodFacts{}, nodes: map[string]*NodeFacts{}, namespaces: map[string]*NamespaceFacts{},
 	}
 	s.look = recorder{Store: s, seen: map[fact]struct{}{}}
@@ -103,16 +103,8 @@ func (s *Store) State() *model.ShardState {
 	return b.Build()
 }
 
-// Problems gives what is wrong with each object that has something wrong with it.
-func (s *Store) Problems() map[model.ObjectKey][]string {
-	out := map[model.ObjectKey][]string{}
-	for ref, st := range s.objects {
-		if len(st.problems) > 0 {
-			out[ref] = st.problems
-		}
-	}
-	return out
-}
+// Problems gives what is wrong with each object that has something wrong with it, until the next change.
+func (s *Store) Problems() map[model.ObjectKey][]string { return s.problems }
 
 func (s *Store) forget(ref model.ObjectKey, st *stored) {
 	for _, f := range st.facts {
@@ -132,6 +124,7 @@ func (s *Store) reconvert(dirty map[model.ObjectKey]struct{}) []model.Event {
 		}
 		before := st.rows
 		st.rows = nil
+		delete(s.problems, ref)
 		if st.obj.Value == nil {
 			delete(s.objects, ref)
 		} else {
@@ -151,7 +144,9 @@ func (s *Store) convert(ref model.ObjectKey, st *stored, changed map[model.RowKe
 	s.forget(ref, st)
 	clear(s.look.seen)
 	res := s.conv.Convert(st.obj, &s.look)
-	st.problems = res.Problems
+	if len(res.Problems) > 0 {
+		s.problems[ref] = res.Problems
+	}
 	st.facts = make([]fact, 0, len(s.look.seen))
 	for f := range s.look.seen {
 		st.facts = append(st.facts, f)
