@@ -34,6 +34,33 @@ func TestRealGenerators(t *testing.T) {
 	})
 }
 
+// TestEveryNamedClusterExists: where several services claim a host, listeners and routes name clusters
+// of the one that is meant, whichever ports the others have.
+func TestEveryNamedClusterExists(t *testing.T) {
+	both(t, func(t *testing.T, p wire.Protocol) {
+		r := newRig(t, func(o *xds.Options) { o.Generators = gen.All() })
+		e := r.envoy(p, node(1))
+		defer e.Disconnect()
+		claim := func(namespace string, tcp bool, ports ...uint16) xdstest.Service {
+			s := svc("h.example", 0, "10.0.0.1")
+			s.Namespace, s.TCP, s.Ports = namespace, tcp, ports
+			s.VIP = fmt.Sprintf("10.255.0.%d", len(namespace))
+			return s
+		}
+		first, second := claim("a", false, 80), claim("bb", true, 9090, 8080)
+		r.mesh.Set(first, second)
+		r.agrees(e)
+		r.mesh.Set(claim("bb", false, 8080))
+		r.agrees(e)
+		r.mesh.Delete(first) // the second has the host now, on ports that did not change
+		r.agrees(e)
+		r.mesh.Set(first)
+		r.agrees(e)
+		r.mesh.Set(claim("x", true, 3306)) // the proxy's own namespace before others
+		r.agrees(e)
+	})
+}
+
 func (r *rig) agrees(e *xdstest.Envoy) {
 	r.Helper()
 	time.Sleep(2 * time.Second)
@@ -52,6 +79,9 @@ func (r *rig) agrees(e *xdstest.Envoy) {
 		r.Fatal(err)
 	}
 	have := e.State()
+	if d, err := xdstest.Dangling(have); err != nil || len(d) > 0 {
+		r.Errorf("clusters are named that the proxy does not have: %q %v", d, err)
+	}
 	for u := range want {
 		for n := range want[u] {
 			if have[u][n] != want[u][n] {
