@@ -170,6 +170,40 @@ func BenchmarkEndpointChange(b *testing.B) {
 	}
 }
 
+// BenchmarkServiceOfAPort is a new service on a port that a thousand others have a listener each on.
+func BenchmarkServiceOfAPort(b *testing.B) {
+	s := xds.NewServer(xds.Options{Generators: gen.All()})
+	m := xdstest.NewMesh(s.Notify)
+	s.UseHub(m.Hub)
+	at := func(i int) xdstest.Service {
+		return xdstest.Service{Host: fmt.Sprintf("db-%d.x", i), Namespace: "x", Ports: []uint16{3306}, TCP: true, Member: "c1",
+			VIP: fmt.Sprintf("10.200.%d.%d", i/250, i%250)}
+	}
+	for i := range 1000 {
+		m.Set(at(i))
+	}
+	x := newSink(s, wire.Delta)
+	defer x.close()
+	x.in <- encoded(&discoveryv3.DeltaDiscoveryRequest{Node: node(1), TypeUrl: gen.ListenerURL})
+	<-x.out
+	x.ack(wire.Delta, gen.ListenerURL, "1", nil)
+	before := s.Counters().Types["lds"]
+	b.ReportAllocs()
+	n := 0
+	for ; b.Loop(); n++ {
+		if n%2 == 0 {
+			m.Set(at(1000))
+		} else {
+			m.Delete(at(1000))
+		}
+		<-x.out
+		x.ack(wire.Delta, gen.ListenerURL, fmt.Sprint(n+2), nil)
+	}
+	now := s.Counters().Types["lds"]
+	b.ReportMetric(float64(now.Built-before.Built)/float64(n), "built/op")
+	b.ReportMetric(float64(now.Sent-before.Sent)/float64(n), "sent/op")
+}
+
 // BenchmarkACK is an ACK that repeats a thousand names.
 func BenchmarkACK(b *testing.B) {
 	s, _, _, clusters := benchServer(1000)
