@@ -21,7 +21,7 @@ func sameShapeContent(a, b *pushcontext.ShapeView) bool {
 
 // sameDefinition compares all but endpoints and settings. Revisions of sources do not count.
 func sameDefinition(a, b *pushcontext.ShapeView) bool {
-	return a.Key == b.Key && a.Name == b.Name && a.Resolution == b.Resolution && a.External == b.External && a.AliasOf == b.AliasOf &&
+	return a.Key == b.Key && a.Name == b.Name && a.Resolution == b.Resolution && a.External == b.External &&
 		a.Traffic == b.Traffic && a.NodeLocal == b.NodeLocal && a.PublishNotReady == b.PublishNotReady && a.Persistent == b.Persistent &&
 		a.Created.Equal(b.Created) && a.Native == b.Native && a.MeshAddresses == b.MeshAddresses &&
 		slices.Equal(a.Ports, b.Ports) && a.Export.Equal(b.Export) && slices.Equal(a.ServiceAccounts, b.ServiceAccounts) &&

@@ -237,7 +237,7 @@ func TestCarryCopiesEveryField(t *testing.T) {
 	t.Parallel()
 	c := newTestController()
 	rk, s := svcRow(benchKey(0), "a", nil)
-	s.Resolution, s.External, s.AliasOf, s.NodeLocal, s.PublishNotReady, s.Persistent = model.DNSLB, true, "b", true, true, true
+	s.Resolution, s.External, s.NodeLocal, s.PublishNotReady, s.Persistent = model.DNSLB, true, true, true, true
 	c.state.put(c.state.shard(benchKey(0)), rk, s)
 	c.commit(time.Now())
 	old := c.state.hosts[hostKey{"ns", "a"}].views[0]

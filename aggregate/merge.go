@@ -85,7 +85,7 @@ func newShape(in *mergeInput, defs []ranked) *pushcontext.ShapeView {
 	win := defs[0].obj
 	ports, conflicts := mergePorts(defs)
 	s := &pushcontext.ShapeView{
-		Key: in.key, Name: win.Name, Ports: ports, Resolution: win.Resolution, External: win.External, AliasOf: win.AliasOf,
+		Key: in.key, Name: win.Name, Ports: ports, Resolution: win.Resolution, External: win.External,
 		Traffic: win.Traffic, NodeLocal: win.NodeLocal, PublishNotReady: win.PublishNotReady, Persistent: win.Persistent,
 		Created: win.Created, Native: native(win), MeshAddresses: !native(win), Mesh: in.mesh.view,
 		Addresses: mergeAddresses(in.services), ServiceAccounts: mergeAccounts(in.services),
@@ -179,9 +179,6 @@ func policyConflicts(defs []ranked, m *mesh) []pushcontext.Conflict {
 		}
 		if o.External != win.External {
 			out = append(out, conflict("location", win, o, locationText(win)+" kept, "+locationText(o)+" dropped"))
-		}
-		if o.AliasOf != win.AliasOf {
-			out = append(out, conflict("externalName", win, o, strconv.Quote(win.AliasOf)+" kept, "+strconv.Quote(o.AliasOf)+" dropped"))
 		}
 	}
 	return out

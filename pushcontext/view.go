@@ -77,7 +77,6 @@ type ShapeView struct {
 	MeshAddresses   bool // Addresses hold in every member (ServiceEntry), not only in their own
 	Resolution      model.Resolution
 	External        bool
-	AliasOf         string
 	Export          Export
 	ServiceAccounts []string // sorted union
 	Traffic         model.TrafficDistribution

@@ -57,10 +57,9 @@ const (
 	DNSLB                           // all answers of DNS names (STRICT_DNS)
 	DNSRoundRobin                   // the first answer of one DNS name (LOGICAL_DNS)
 	DynamicDNS                      // the request's own host (dynamic forward proxy)
-	Alias                           // another service (Kubernetes ExternalName)
 )
 
-var resolutionNames = [...]string{"ClientSideLB", "Passthrough", "DNS", "DNSRoundRobin", "DynamicDNS", "Alias"}
+var resolutionNames = [...]string{"ClientSideLB", "Passthrough", "DNS", "DNSRoundRobin", "DynamicDNS"}
 
 // String gives the constant's name.
 func (r Resolution) String() string { return resolutionNames[r] }
@@ -118,7 +117,6 @@ type Service struct {
 	Addresses       []netip.Prefix
 	Resolution      Resolution
 	External        bool     // outside the mesh (ServiceEntry MESH_EXTERNAL)
-	AliasOf         string   // Resolution Alias: the target host
 	Selector        Selector // which workloads join as endpoints, beside Endpoints rows
 	ExportTo        []string // "*", ".", "~" or namespaces; empty = mesh default
 	ServiceAccounts []string // SPIFFE identities or subject alternate names

@@ -58,11 +58,7 @@ func serviceTable(services []debug.Service, wide bool) *output.Table {
 		for _, p := range s.Ports {
 			ports = append(ports, fmt.Sprintf("%d/%s", p.Port, p.Protocol))
 		}
-		resolution := s.Resolution
-		if s.AliasOf != "" {
-			resolution += "=" + s.AliasOf
-		}
-		t.Add(s.Hostname, s.Namespace, join(ports), resolution, endpointCounts(s.Endpoints), strconv.Itoa(s.LeftOut),
+		t.Add(s.Hostname, s.Namespace, join(ports), s.Resolution, endpointCounts(s.Endpoints), strconv.Itoa(s.LeftOut),
 			strconv.Itoa(s.Conflicts), join(s.Sources), join(s.ExportTo), addressList(s.Addresses), s.ClusterLocal)
 	}
 	if !wide {
@@ -144,7 +140,7 @@ func writeExplanation(w io.Writer, x debug.Explanation, wide bool, now time.Time
 	s := x.Service
 	facts := [][2]string{
 		{"Service", s.Hostname}, {"Namespace", s.Namespace}, {"Only in cluster", s.ClusterLocal}, {"Ports", portList(s.Ports)},
-		{"Resolution", s.Resolution}, {"Alias of", s.AliasOf}, {"Addresses", addressList(s.Addresses)}, {"Exported to", join(s.ExportTo)},
+		{"Resolution", s.Resolution}, {"Addresses", addressList(s.Addresses)}, {"Exported to", join(s.ExportTo)},
 		{"Prefers", preference(s)}, {"Out of contact", join(x.Demoted)},
 		{"Changed at version", versionText(s.Version)}, {"Proxy", x.Proxy}, {"Not sent, because", x.Reason},
 	}

@@ -152,8 +152,8 @@ func seenBefore(ports []model.Port, p model.Port) bool {
 	return false
 }
 
-// served reports whether the hub makes anything of the service: an alias stands for its target, and
-// resolving the request's own host is not supported.
+// served reports whether the hub makes anything of the service: resolving the request's own host is not
+// supported.
 func served(s *pushcontext.ShapeView) bool {
-	return s.Resolution != model.Alias && s.Resolution != model.DynamicDNS
+	return s.Resolution != model.DynamicDNS
 }

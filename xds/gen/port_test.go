@@ -168,7 +168,7 @@ func TestIncident48PortsOfAllMembers(t *testing.T) {
 // Incident 50: a cluster subscribes to endpoints exactly if there is an assignment of its name.
 func TestIncident50OneResolution(t *testing.T) {
 	t.Parallel()
-	for r := model.ClientSideLB; r <= model.Alias; r++ {
+	for r := model.ClientSideLB; r <= model.DynamicDNS; r++ {
 		for _, c := range []gen.Class{sidecar("c1", "a"), sidecar("c1", "a", noInterception), router("c1", "a")} {
 			s := svc{host: "a.example", ns: "a", ports: []model.Port{httpPort(80), {Name: "dns", Number: 53, Protocol: model.ProtocolUDP}}, resolution: r,
 				inline: []*model.Endpoint{ep("c1", "http", "a.example:80")}, endpoints: []*model.Endpoint{ep("c1", "http", "10.0.0.1:80")}}.view(newMesh())

@@ -32,7 +32,7 @@ func service(v *pushcontext.ServiceView) Service {
 	s := v.Shape
 	out := Service{
 		Hostname: s.Key.Host, Namespace: s.Key.Namespace, ClusterLocal: string(s.Key.Cluster),
-		Ports: []Port{}, Addresses: virtualAddresses(s), Resolution: s.Resolution.String(), External: s.External, AliasOf: s.AliasOf,
+		Ports: []Port{}, Addresses: virtualAddresses(s), Resolution: s.Resolution.String(), External: s.External,
 		Traffic: traffic(s.Traffic), NodeLocal: s.NodeLocal,
 		ExportTo: exportTo(s.Export), ServiceAccounts: s.ServiceAccounts, Created: s.Created, Version: v.Revision(),
 		Endpoints: counts(v), LeftOut: len(v.LeftOut), Conflicts: len(s.Conflicts), Sources: []string{},

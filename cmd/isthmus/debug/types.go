@@ -65,7 +65,6 @@ type Service struct {
 	Addresses       map[string][]string `json:"addresses,omitempty"` // by cluster
 	Resolution      string              `json:"resolution"`
 	External        bool                `json:"external,omitempty"`
-	AliasOf         string              `json:"aliasOf,omitempty"`
 	ExportTo        []string            `json:"exportTo"` // "*" or namespaces
 	ServiceAccounts []string            `json:"serviceAccounts,omitempty"`
 	Traffic         string              `json:"trafficDistribution,omitempty"` // PreferSameZone or PreferSameNode
