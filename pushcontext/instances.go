@@ -9,17 +9,17 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
-// claim is what the endpoints of one service, or a workload itself, say of a workload address.
-type claim struct {
+// statement is what the endpoints of one service, or a workload itself, say of a workload address.
+type statement struct {
 	service  model.ServiceKey // zero for a workload
 	workload string           // see Place.By; "" for a service
 	locality model.Locality
 	network  string
 }
 
-// instance is a claim with what the service makes the workload serve.
-type instance struct {
-	claim
+// backing is a statement with what the service makes the workload serve.
+type backing struct {
+	statement
 	targets []Target
 }
 
@@ -41,7 +41,7 @@ func (s *step) setInstances(key model.ServiceKey, old, next *ServiceView) {
 		}
 	}
 	for k, in := range after {
-		if was := before[k]; was == nil || was.claim != in.claim || !slices.Equal(was.targets, in.targets) {
+		if was := before[k]; was == nil || was.statement != in.statement || !slices.Equal(was.targets, in.targets) {
 			s.setInstance(k, key, in)
 		}
 	}
@@ -105,11 +105,11 @@ func instanceKey(e *model.Endpoint) model.InstanceKey {
 }
 
 // served gives the workload addresses behind a service: all, or those of only.
-func (v *ServiceView) served(only map[model.InstanceKey]struct{}) map[model.InstanceKey]*instance {
+func (v *ServiceView) served(only map[model.InstanceKey]struct{}) map[model.InstanceKey]*backing {
 	if v == nil {
 		return nil
 	}
-	out := make(map[model.InstanceKey]*instance, len(only))
+	out := make(map[model.InstanceKey]*backing, len(only))
 	for _, port := range v.Shape.Ports {
 		for _, l := range v.Port(port.Name) {
 			for _, e := range l.Endpoints {
@@ -119,7 +119,7 @@ func (v *ServiceView) served(only map[model.InstanceKey]struct{}) map[model.Inst
 				}
 				in := out[k]
 				if in == nil {
-					in = &instance{claim: claim{v.Shape.Key, "", e.Locality, e.Network}, targets: make([]Target, 0, len(v.Shape.Ports))}
+					in = &backing{statement: statement{v.Shape.Key, "", e.Locality, e.Network}, targets: make([]Target, 0, len(v.Shape.Ports))}
 					out[k] = in
 				}
 				in.targets = append(in.targets, target(v.Shape, port, e))
@@ -141,24 +141,24 @@ func (t *Target) of(k model.ServiceKey) bool {
 }
 
 // setInstance replaces what one service says of an address; nil takes it back.
-func (s *step) setInstance(k model.InstanceKey, key model.ServiceKey, in *instance) {
-	var claims []claim
+func (s *step) setInstance(k model.InstanceKey, key model.ServiceKey, in *backing) {
+	var statements []statement
 	var targets []Target
 	old, _ := s.instances.get(k)
 	if old != nil {
-		claims = slices.DeleteFunc(slices.Clone(old.claims), func(c claim) bool { return c.service == key && c.workload == "" })
+		statements = slices.DeleteFunc(slices.Clone(old.statements), func(x statement) bool { return x.service == key && x.workload == "" })
 		targets = slices.DeleteFunc(slices.Clone(old.Targets.Targets), func(t Target) bool { return t.of(key) })
 	}
 	if in != nil {
-		claims, targets = append(claims, in.claim), append(targets, in.targets...)
+		statements, targets = append(statements, in.statement), append(targets, in.targets...)
 	}
-	slices.SortFunc(claims, compareClaims)
+	slices.SortFunc(statements, compareStatements)
 	slices.SortFunc(targets, compareTargets)
-	s.swapInstance(k, old, claims, slices.Compact(targets))
+	s.swapInstance(k, old, statements, slices.Compact(targets))
 }
 
-// compareClaims puts services first.
-func compareClaims(a, b claim) int {
+// compareStatements puts services first.
+func compareStatements(a, b statement) int {
 	if (a.workload == "") != (b.workload == "") {
 		return strings.Compare(a.workload, b.workload)
 	}
@@ -171,17 +171,17 @@ func (s *step) place(p Place) {
 	if old.says(&p) {
 		return
 	}
-	var claims []claim
+	var statements []statement
 	var targets []Target
 	if old != nil {
 		targets = old.Targets.Targets
-		claims = slices.DeleteFunc(slices.Clone(old.claims), func(c claim) bool { return c.workload == p.By })
+		statements = slices.DeleteFunc(slices.Clone(old.statements), func(x statement) bool { return x.workload == p.By })
 	}
 	if !p.Gone {
-		claims = append(claims, claim{workload: p.By, locality: p.Locality, network: p.Network})
-		slices.SortFunc(claims, compareClaims)
+		statements = append(statements, statement{workload: p.By, locality: p.Locality, network: p.Network})
+		slices.SortFunc(statements, compareStatements)
 	}
-	s.swapInstance(p.Instance, old, claims, targets)
+	s.swapInstance(p.Instance, old, statements, targets)
 }
 
 // says reports whether a place is known already, or that it is gone.
@@ -189,19 +189,19 @@ func (v *InstanceView) says(p *Place) bool {
 	if v == nil {
 		return p.Gone
 	}
-	i := slices.IndexFunc(v.claims, func(c claim) bool { return c.workload == p.By })
+	i := slices.IndexFunc(v.statements, func(x statement) bool { return x.workload == p.By })
 	if i < 0 {
 		return p.Gone
 	}
-	return !p.Gone && v.claims[i].locality == p.Locality && v.claims[i].network == p.Network
+	return !p.Gone && v.statements[i].locality == p.Locality && v.statements[i].network == p.Network
 }
 
-func (s *step) swapInstance(k model.InstanceKey, old *InstanceView, claims []claim, targets []Target) {
-	if len(claims) == 0 {
+func (s *step) swapInstance(k model.InstanceKey, old *InstanceView, statements []statement, targets []Target) {
+	if len(statements) == 0 {
 		s.instances.delete(k)
 	} else {
 		s.instances.set(k, &InstanceView{
-			Key: k, Targets: s.share(targets), Locality: claims[0].locality, Network: claims[0].network, Rev: s.version, claims: claims,
+			Key: k, Targets: s.share(targets), Locality: statements[0].locality, Network: statements[0].network, Rev: s.version, statements: statements,
 		})
 	}
 	if old != nil {

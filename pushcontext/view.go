@@ -180,12 +180,12 @@ type TargetsView struct {
 // endpoints of several services differ, the first service by key has the word; workloads themselves
 // have it after services.
 type InstanceView struct {
-	Key      model.InstanceKey
-	Targets  *TargetsView
-	Locality model.Locality
-	Network  string
-	Rev      uint64
-	claims   []claim // one for each service that it backs, by service, then one for each workload there
+	Key        model.InstanceKey
+	Targets    *TargetsView
+	Locality   model.Locality
+	Network    string
+	Rev        uint64
+	statements []statement // one for each service that it backs, by service, then one for each workload there
 }
 
 // ShardInfo is what the snapshot knows of one registry.
