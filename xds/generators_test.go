@@ -2,6 +2,8 @@ package xds_test
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,14 +63,25 @@ func TestEveryNamedClusterExists(t *testing.T) {
 	})
 }
 
-func (r *rig) agrees(e *xdstest.Envoy) {
+func (r *rig) agrees(all ...*xdstest.Envoy) {
 	r.Helper()
 	time.Sleep(2 * time.Second)
 	synctest.Wait()
+	for _, e := range all {
+		r.agreesOne(e)
+	}
+	if r.Failed() {
+		r.FailNow()
+	}
+}
+
+func (r *rig) agreesOne(e *xdstest.Envoy) {
+	r.Helper()
 	if v := e.Violations(); len(v) > 0 {
 		r.Fatal(v)
 	}
-	status := r.server.Proxies()[0]
+	proxies := r.server.Proxies()
+	status := proxies[slices.IndexFunc(proxies, func(p xds.ProxyStatus) bool { return p.ID == e.ID() })]
 	reader := &pushcontext.Reader{Cluster: status.Cluster, Namespace: status.Namespace, Instances: status.Instances}
 	pc := r.mesh.Hub.Current()
 	for _, g := range gen.All() {
@@ -92,9 +105,65 @@ func (r *rig) agrees(e *xdstest.Envoy) {
 			r.Errorf("%s: has %d, want %d", u, len(have[u]), len(want[u]))
 		}
 	}
-	if r.Failed() {
-		r.FailNow()
+}
+
+// TestRealGeneratorsAtRandom: whatever changes, also what is kept of earlier changes and shared between
+// proxies is what would be made anew. Some of the proxies are endpoints themselves.
+func TestRealGeneratorsAtRandom(t *testing.T) {
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, func(o *xds.Options) { o.Generators = gen.All() })
+				p := rand.New(rand.NewPCG(seed, 9))
+				var all []*xdstest.Envoy
+				for i := range 4 {
+					e := r.envoy([]wire.Protocol{wire.SotW, wire.Delta}[p.IntN(2)], node(i))
+					defer e.Disconnect()
+					all = append(all, e)
+				}
+				for range 40 {
+					var list []xdstest.Service
+					for range 1 + p.IntN(3) {
+						list = append(list, anyService(p))
+					}
+					list = slices.CompactFunc(list, func(a, b xdstest.Service) bool { return a.Host == b.Host && a.Namespace == b.Namespace })
+					switch p.IntN(12) {
+					case 0:
+						r.mesh.SetMesh()
+					case 1, 2, 3:
+						r.mesh.Delete(list[0])
+					default:
+						r.mesh.Set(list[:1]...)
+						r.mesh.Set(list[len(list)-1])
+					}
+					if p.IntN(2) == 0 {
+						r.agrees(all...)
+					}
+				}
+				r.agrees(all...)
+			})
+		})
 	}
+}
+
+// anyService is one of few hosts, so that names, addresses and ports meet.
+func anyService(p *rand.Rand) xdstest.Service {
+	i := p.IntN(5)
+	s := xdstest.Service{
+		Host: fmt.Sprintf("s%d.x.svc.cluster.local", i), Namespace: []string{"x", "y"}[p.IntN(2)], Member: "c1",
+		Ports: [][]uint16{{80}, {3306}, {80, 3306}, {9000}}[p.IntN(4)], TCP: p.IntN(2) == 0, Headless: p.IntN(3) == 0,
+		Generation: p.IntN(2), Export: [][]string{nil, nil, {"."}}[p.IntN(3)],
+	}
+	if !s.Headless && p.IntN(3) > 0 {
+		s.VIP = fmt.Sprintf("10.255.0.%d", 1+p.IntN(4))
+	}
+	for k := range 5 { // the first four are those of proxies
+		if p.IntN(3) == 0 {
+			s.Endpoints = append(s.Endpoints, fmt.Sprintf("10.99.0.%d", k+1))
+		}
+	}
+	return s
 }
 
 func (r *rig) owned(pc *pushcontext.PushContext, g gen.Generator, c gen.Class, reader *pushcontext.Reader) {

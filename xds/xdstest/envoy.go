@@ -74,6 +74,9 @@ func NewEnvoy(p wire.Protocol, node *corev3.Node, dial func() (Stream, error)) *
 	return e
 }
 
+// ID is the id of the node that it says it is.
+func (e *Envoy) ID() string { return e.node.Id }
+
 // Connect opens a stream and asks for what the client wants, as a first time or again.
 func (e *Envoy) Connect() error {
 	s, err := e.dial()

@@ -2,6 +2,7 @@ package xdstest
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -114,8 +115,7 @@ func (m *Mesh) view(s Service) *pushcontext.ServiceView {
 		a := netip.MustParseAddr(s.VIP)
 		shape.Addresses = map[model.ClusterID][]netip.Prefix{s.Member: {netip.PrefixFrom(a, a.BitLen())}}
 	}
-	if old := m.views[s.key()]; old != nil && !s.Headless && slices.Equal(old.Shape.Ports, shape.Ports) && old.Shape.Export.Equal(shape.Export) &&
-		len(old.Shape.ServiceAccounts) == s.Generation {
+	if old := m.views[s.key()]; old != nil && !s.Headless && sameShape(old.Shape, shape) {
 		shape = old.Shape
 	}
 	v := &pushcontext.ServiceView{Shape: shape}
@@ -127,6 +127,11 @@ func (m *Mesh) view(s Service) *pushcontext.ServiceView {
 		shape.Native, shape.Resolution, shape.Inline = true, model.Passthrough, v.Endpoints
 	}
 	return v
+}
+
+func sameShape(a, b *pushcontext.ShapeView) bool {
+	return slices.Equal(a.Ports, b.Ports) && a.Export.Equal(b.Export) && len(a.ServiceAccounts) == len(b.ServiceAccounts) &&
+		a.Resolution == b.Resolution && maps.EqualFunc(a.Addresses, b.Addresses, slices.Equal)
 }
 
 func (s *Service) localities(p model.Port) []pushcontext.LocalityEndpoints {
