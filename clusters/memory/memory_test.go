@@ -14,8 +14,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var key = model.ShardKey{Provider: model.ProviderMemory, Cluster: "c1"}
-
 // source is a truth that several memory registries report.
 type source struct {
 	t    *testing.T
