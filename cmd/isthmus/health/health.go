@@ -88,8 +88,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		problems += len(s.Status.Problems)
 	}
 	gauge(rejected(), problems)
+	idle := c.unserving(pc)
 	for _, d := range unserving() {
-		gauge(d, c.unserving(pc))
+		gauge(d, idle)
 	}
 }
 
