@@ -119,7 +119,7 @@ func TestDocsLinksLead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range pages {
+	for _, page := range append(pages, "../../README.md", "../../deploy/README.md", "../../examples/two-clusters/README.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
