@@ -62,6 +62,36 @@ func TestPushCost(t *testing.T) {
 	})
 }
 
+// TestPushCostAfterAnACK: what had to wait for a proxy's ACK costs as much as what did not.
+func TestPushCostAfterAnACK(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var cost, clock atomic.Int64
+		r := newRig(t, func(o *xds.Options) {
+			o.OnPushCost = func(d time.Duration) { cost.Add(int64(d)) }
+			o.Now = func() time.Time { return time.Now().Add(time.Duration(clock.Load())) }
+			for i, g := range o.Generators {
+				o.Generators[i] = laborious{g, time.Millisecond, &clock}
+			}
+		})
+		r.mesh.Set(svc("foo.x", 0, "10.0.0.1"))
+		s := r.script()
+		defer s.p.Close()
+		s.send(&discoveryv3.DeltaDiscoveryRequest{Node: node(1), TypeUrl: gen.EndpointURL, ResourceNamesSubscribe: []string{foo}})
+		m, _ := s.next(false)
+		r.mesh.Set(svc("foo.x", 0, "10.0.0.2"))
+		s.quiet()
+		if got := cost.Load(); got != 0 {
+			t.Errorf("a subscription and a wait cost %v", time.Duration(got))
+		}
+		s.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: gen.EndpointURL, ResponseNonce: m.Nonce})
+		s.expect(gen.EndpointURL, []string{foo}, nil)
+		s.quiet()
+		if got := time.Duration(cost.Load()); got != time.Millisecond {
+			t.Errorf("a change cost %v", got)
+		}
+	})
+}
+
 // stalled connects a client that takes its first endpoints and nothing after them.
 func (r *rig) stalled(p wire.Protocol, n *corev3.Node) {
 	r.Helper()

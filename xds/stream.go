@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -53,7 +54,7 @@ type stream struct {
 	gate     gate
 	timer    *time.Timer // end of the gate, or of the wait for types that a new stream will ask for
 	scratch  []*watch
-	woken    bool // a commit concerns the stream, since the last turn
+	woken    bool // a commit concerns the stream, and is not wholly sent
 }
 
 func (s *Server) newStream(p wire.Protocol, peer Peer) *stream {
@@ -282,12 +283,13 @@ func (st *stream) write(w *watch, msg *wire.Response, resources int) error {
 	return err
 }
 
-// converged reports how long a commit took to reach the proxy.
+// converged reports how long a commit took to reach the proxy. What has to wait for an ACK still counts
+// as owed to it.
 func (st *stream) converged(pc *pushcontext.PushContext, before uint64) {
 	if st.woken && st.nonce > before {
 		st.s.metrics.convergence.Observe(st.s.now().Sub(pc.Time).Seconds())
 	}
-	st.woken = false
+	st.woken = st.woken && slices.ContainsFunc(st.watches, func(w *watch) bool { return w != nil && w.last < pc.Version })
 }
 
 // note brings the stream's interest in views up to date with a subscription. It comes before the
