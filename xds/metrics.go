@@ -71,7 +71,7 @@ func (t *typeMetrics) register(b builder, short string) {
 	t.nacks = b.gauge("pilot_xds_"+short+"_reject", "Proxies whose last answer was a refusal.", "node", "err")
 	t.pushTime = b.histogram("pilot_xds_push_time", "Seconds that generating and sending a response takes.", seconds(), "type").WithLabelValues(short)
 	t.size = b.histogram("pilot_xds_config_size_bytes", "Bytes of a response.", sizes(), "type").WithLabelValues(short)
-	t.builds = b.counter("isthmus_xds_builds_total", "Resources built and encoded.", "type").WithLabelValues(short)
+	t.builds = b.counter("isthmus_xds_builds_total", "Resources built that are not as they were before.", "type").WithLabelValues(short)
 	t.resources = b.counter("isthmus_xds_resources_sent_total", "Resources in sent responses.", "type").WithLabelValues(short)
 	t.bytes = b.counter("isthmus_xds_bytes_sent_total", "Bytes of sent responses.", "type").WithLabelValues(short)
 }
@@ -162,7 +162,7 @@ func (m *metrics) recovered(typ int, node string) {
 
 // TypeCounters count the work for one type since the server started.
 type TypeCounters struct {
-	Built     uint64 // resources built and encoded
+	Built     uint64 // resources built that are not as they were before
 	Sent      uint64 // resources in responses
 	Responses uint64
 	Bytes     uint64
