@@ -19,6 +19,7 @@ var (
 	errAge      = status.Error(codes.Unavailable, "maximum connection age reached; connect again")
 	errBusy     = status.Error(codes.ResourceExhausted, "too many new streams; try again")
 	errSlow     = status.Error(codes.DeadlineExceeded, "the proxy does not read what it is sent")
+	errPanic    = status.Error(codes.Internal, "the hub failed while it served this stream; connect again")
 	errNoNode   = status.Error(codes.InvalidArgument, "the first request of a stream must have a node")
 )
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
 
 	"github.com/isthmus-mesh/isthmus/xds/wire"
 )
@@ -16,7 +17,8 @@ type metrics struct {
 	internalErrors prometheus.Counter
 	writeTimeouts  prometheus.Counter
 	refusedStreams prometheus.Counter
-	connected      *prometheus.GaugeVec
+	panics         prometheus.Counter
+	connected      *census
 	convergence    prometheus.Histogram
 	queue          prometheus.Histogram
 	unserved       *prometheus.CounterVec
@@ -31,7 +33,7 @@ type metrics struct {
 type typeMetrics struct {
 	pushes, pushErrors, rejects, expired, builds, resources, bytes prometheus.Counter
 	pushTime, size                                                 prometheus.Observer
-	nacks                                                          *prometheus.GaugeVec
+	nacks                                                          *census
 
 	builtN, sentN, responsesN, bytesN atomic.Uint64
 }
@@ -45,7 +47,8 @@ func newMetrics(reg prometheus.Registerer, rules []rule) *metrics {
 		internalErrors: b.counter("pilot_total_xds_internal_errors", "Resources that could not be generated.").WithLabelValues(),
 		writeTimeouts:  b.counter("pilot_xds_write_timeout", "Streams closed because the proxy did not read.").WithLabelValues(),
 		refusedStreams: b.counter("isthmus_xds_refused_streams_total", "Streams refused by admission.").WithLabelValues(),
-		connected:      b.gauge("pilot_xds", "Connected proxies.", "version"),
+		panics:         b.counter("isthmus_xds_stream_panics_total", "Streams closed by a fault of the hub.").WithLabelValues(),
+		connected:      newCensus(b.gauge("pilot_xds", "Connected proxies.", "version"), maxVersions),
 		convergence:    b.histogram("pilot_proxy_convergence_time", "Seconds from a commit to its last response to a proxy.", seconds()).WithLabelValues().(prometheus.Histogram),
 		queue:          b.histogram("pilot_proxy_queue_time", "Seconds that a push waits for its turn.", seconds()).WithLabelValues().(prometheus.Histogram),
 		unserved:       b.counter("isthmus_xds_unserved_requests_total", "Requests of types without resources.", "type"),
@@ -68,7 +71,7 @@ func (t *typeMetrics) register(b builder, short string) {
 	t.pushErrors = b.counter("pilot_xds_pushes", "Responses sent, and responses that failed to be sent.", "type").WithLabelValues(short + "_senderr")
 	t.rejects = b.counter("pilot_total_xds_rejects", "Responses refused by proxies.", "type").WithLabelValues(short)
 	t.expired = b.counter("pilot_xds_expired_nonce", "Requests with an outdated nonce.", "type").WithLabelValues(short)
-	t.nacks = b.gauge("pilot_xds_"+short+"_reject", "Proxies whose last answer was a refusal.", "node", "err")
+	t.nacks = newCensus(b.gauge("pilot_xds_"+short+"_reject", "Streams whose last answer was a refusal.", "node", "err"), maxRefusals)
 	t.pushTime = b.histogram("pilot_xds_push_time", "Seconds that generating and sending a response takes.", seconds(), "type").WithLabelValues(short)
 	t.size = b.histogram("pilot_xds_config_size_bytes", "Bytes of a response.", sizes(), "type").WithLabelValues(short)
 	t.builds = b.counter("isthmus_xds_builds_total", "Resources built that are not as they were before.", "type").WithLabelValues(short)
@@ -150,14 +153,14 @@ func (m *metrics) request(size int) {
 
 func (m *metrics) expired(typ int) { m.types[typ].expired.Inc() }
 
-func (m *metrics) rejected(typ int, node string, f *wire.Fault) {
+// rejected counts a refusal, and the proxy among those that refuse something until the result is called.
+func (m *metrics) rejected(typ int, node string, f *wire.Fault) (recovered func()) {
 	m.types[typ].rejects.Inc()
-	m.types[typ].nacks.WithLabelValues(node, strconv.Itoa(int(f.Code))).Set(1)
-}
-
-// recovered clears a proxy's refusals: it accepted something, or left.
-func (m *metrics) recovered(typ int, node string) {
-	m.types[typ].nacks.DeletePartialMatch(prometheus.Labels{"node": node})
+	code := codes.Code(f.Code)
+	if f.Code < 0 || code > codes.Unauthenticated { // the last there is
+		code = codes.Unknown
+	}
+	return m.types[typ].nacks.join(node, strconv.Itoa(int(code)))
 }
 
 // TypeCounters count the work for one type since the server started.

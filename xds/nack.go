@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -32,7 +33,7 @@ func (st *stream) answered(w *watch, nonce string, f *wire.Fault) {
 	st.status.acked(w, nonce, p.version)
 	if w.nacked && len(w.rejected) == 0 {
 		w.nacked = false
-		st.s.metrics.recovered(w.typ, st.id.id)
+		w.recovered()
 	}
 	if p.whole != nil {
 		w.good = p.whole
@@ -62,10 +63,7 @@ func (st *stream) refused(w *watch, p pending, f *wire.Fault) {
 	if p.whole != nil && !p.probe {
 		ids = st.unaccepted(w, p.whole)
 	}
-	w.nacked = true
-	st.s.metrics.rejected(w.typ, st.id.id, f)
-	st.status.nacked(w, formatNonce(p.nonce), p.version, f, st.s.now())
-	st.s.log.Warn("proxy refused a response", "proxy", st.id.id, "type", w.rule.short, "version", p.version, "err", f.Message)
+	st.record(w, p, f)
 	if p.probe {
 		w.settleProbe(p.ids)
 	}
@@ -88,6 +86,29 @@ func (st *stream) refused(w *watch, p pending, f *wire.Fault) {
 	w.must.AddMany(rest)
 }
 
+// refusalLogEvery is how often refusals of one type by one stream are logged; all are counted.
+const refusalLogEvery = 10 * time.Second
+
+// record counts, shows and logs a refusal.
+func (st *stream) record(w *watch, p pending, f *wire.Fault) {
+	w.nacked = true
+	w.recovered()
+	w.counted = st.s.metrics.rejected(w.typ, st.id.id, f)
+	message := clip(f.Message, maxMessage)
+	st.status.nacked(w, Nack{Nonce: formatNonce(p.nonce), Version: p.version, Code: f.Code, Message: message, Time: st.s.now()})
+	if held, ok := w.warned.pass(st.s.now()); ok {
+		st.s.log.Warn("proxy refused a response", "proxy", st.id.id, "type", w.rule.short, "version", p.version, "err", message, "unlogged", held)
+	}
+}
+
+// recovered ends the count of a refusal: the proxy accepted something, refused something else, or left.
+func (w *watch) recovered() {
+	if w.counted != nil {
+		w.counted()
+		w.counted = nil
+	}
+}
+
 // unaccepted gives what a full-state response had beyond what the proxy last accepted.
 func (st *stream) unaccepted(w *watch, whole []*resource) (ids []uint32) {
 	good := make(map[string]string, len(w.good))
@@ -105,7 +126,7 @@ func (st *stream) unaccepted(w *watch, whole []*resource) (ids []uint32) {
 // blame finds the names that a message is about: Envoy lists refused clusters and listeners as
 // "Error adding/updating cluster(s) a: why, b: why". Other messages name nothing.
 func (st *stream) blame(ids []uint32, message string) (guilty, rest []uint32) {
-	named := namesIn(message)
+	named := namesIn(message[:min(len(message), maxBlame)])
 	if len(named) == 0 {
 		return nil, ids
 	}
@@ -135,7 +156,7 @@ func namesIn(message string) map[string]bool {
 		for part := range strings.SplitSeq(line, ", ") {
 			for at := 0; ; { // names may hold ": " themselves
 				i := strings.Index(part[at:], ": ")
-				if i < 0 {
+				if i < 0 || at+i > maxName {
 					break
 				}
 				out[part[:at+i]] = true
@@ -170,6 +191,10 @@ func (st *stream) reject(w *watch, id uint32, p pending) {
 // which.
 func (w *watch) suspects(groups ...[]uint32) {
 	for _, g := range groups {
+		g = slices.DeleteFunc(g, w.suspect.Contains) // it is in a group that waits
+		if len(g) == 0 {
+			continue
+		}
 		w.suspect.AddMany(g)
 		w.probes = append(w.probes, g)
 	}

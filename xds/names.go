@@ -127,8 +127,15 @@ func (t *names) find(typ int, name string) (uint32, bool) {
 
 // internBytes is intern for names of a request; found is a bitmap to add the numbers to.
 func (t *names) internBytes(typ int, g gen.Generator, list func(func([]byte) bool), found *roaring.Bitmap) {
-	var missing []string
+	for _, n := range t.findBytes(typ, list, found) {
+		found.Add(t.intern(typ, g, n))
+	}
+}
+
+// findBytes adds the numbers of known names to found and gives the others.
+func (t *names) findBytes(typ int, list func(func([]byte) bool), found *roaring.Bitmap) (missing []string) {
 	t.mu.RLock()
+	defer t.mu.RUnlock()
 	known := t.owners[typ].known
 	for n := range list {
 		if id, ok := t.ids[string(n)]; ok && known.Contains(id) {
@@ -137,10 +144,7 @@ func (t *names) internBytes(typ int, g gen.Generator, list func(func([]byte) boo
 			missing = append(missing, string(n))
 		}
 	}
-	t.mu.RUnlock()
-	for _, n := range missing {
-		found.Add(t.intern(typ, g, n))
-	}
+	return missing
 }
 
 // name gives the name with a number.
@@ -205,15 +209,22 @@ func (n *nameTables) left(t *names) {
 	}
 }
 
-// compact starts a new table if the current one is mostly dead: if it has doubled since that was
-// looked at last, and half of it is made from nothing that exists. It reports whether it did: then every
-// stream must be woken to move.
-func (n *nameTables) compact(pc *pushcontext.PushContext) bool {
+// Growth from which a table is looked at: at a commit, which wakes streams anyway, and when clients have
+// asked for names, which may be made up to have all streams move.
+const (
+	byCommit  = 2
+	byClients = 8
+)
+
+// compact starts a new table if the current one is mostly dead: if it has grown by a factor since that
+// was looked at last, and half of it is made from nothing that exists. It reports whether it did: then
+// every stream must be woken to move.
+func (n *nameTables) compact(pc *pushcontext.PushContext, growth int) bool {
 	t := n.current.Load()
 	size := t.size()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.old != nil || size < n.floor || size < 2*n.live || n.current.Load() != t {
+	if n.old != nil || size < growth/byCommit*n.floor || size < growth*n.live || n.current.Load() != t {
 		return false
 	}
 	if alive := t.alive(pc); size < 2*alive {

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -24,13 +25,20 @@ type identity struct {
 	instances []model.InstanceKey
 	// configured: the node sent PROXY_CONFIG, as proxies run by an agent do.
 	configured bool
+	ignored    bool // it has more addresses than are looked at
 }
 
 // parseNode reads an encoded Node. The node id is "<type>~<ip>~<pod>.<namespace>~<DNS domain>".
 func parseNode(b []byte, aliases map[model.ClusterID]model.ClusterID) (*identity, error) {
 	var n corev3.Node
+	if len(b) > maxNode {
+		return nil, invalid("node has %d bytes; the limit is %d", len(b), maxNode)
+	}
 	if err := proto.Unmarshal(b, &n); err != nil {
 		return nil, invalid("node can't be decoded: %v", err)
+	}
+	if len(n.Id) > maxNodeID {
+		return nil, invalid("node id has %d bytes; the limit is %d", len(n.Id), maxNodeID)
 	}
 	id := &identity{id: n.Id}
 	if err := id.parseID(n.Id); err != nil {
@@ -40,6 +48,9 @@ func parseNode(b []byte, aliases map[model.ClusterID]model.ClusterID) (*identity
 		return nil, err
 	}
 	if l := n.Locality; l.GetRegion() != "" {
+		if err := within("node locality", l.Region, l.Zone, l.SubZone); err != nil {
+			return nil, err
+		}
 		id.class.Locality = model.Locality{Region: l.Region, Zone: l.Zone, Subzone: l.SubZone}
 		id.locality = true
 	}
@@ -97,6 +108,21 @@ func (m metadata) text(key string) string {
 	return ""
 }
 
+// name reads a name of something, which has a bounded length.
+func (m metadata) name(key string, to *string) error {
+	*to = m.text(key)
+	return within("node metadata "+key, *to)
+}
+
+func within(what string, values ...string) error {
+	for _, v := range values {
+		if len(v) > maxNodeValue {
+			return invalid("%s has %d bytes; the limit is %d", what, len(v), maxNodeValue)
+		}
+	}
+	return nil
+}
+
 func (m metadata) flag(key string) bool {
 	switch strings.ToLower(m.text(key)) {
 	case "1", "true", "t", "yes", "on":
@@ -117,26 +143,31 @@ func interception(mode string) gen.Interception {
 
 func (id *identity) metadata(m metadata, aliases map[model.ClusterID]model.ClusterID) error {
 	c := &id.class
-	c.Cluster = model.ClusterID(m.text("CLUSTER_ID"))
+	var cluster, namespace string
+	for key, to := range map[string]*string{"CLUSTER_ID": &cluster, "NAMESPACE": &namespace, "NETWORK": &c.Network, "NODE_NAME": &c.Node} {
+		if err := m.name(key, to); err != nil {
+			return err
+		}
+	}
+	c.Cluster = model.ClusterID(cluster)
 	if real, ok := aliases[c.Cluster]; ok {
 		c.Cluster = real
 	}
-	if ns := m.text("NAMESPACE"); ns != "" {
-		c.Namespace = ns
+	if namespace != "" {
+		c.Namespace = namespace
 	}
-	c.Network = m.text("NETWORK")
 	id.network = c.Network != ""
-	c.Node = m.text("NODE_NAME")
 	c.Interception = interception(m.text("INTERCEPTION_MODE"))
 	c.HTTP10 = m.flag("HTTP10")
 	c.ExposeServices = c.Type == gen.Router && m.flag("ISTHMUS_EXPOSE_SERVICES")
-	id.version = m.text("ISTIO_VERSION")
+	id.version = clip(m.text("ISTIO_VERSION"), maxVersion)
 	_, id.configured = m.fields["PROXY_CONFIG"]
 	return id.addresses(m.text("INSTANCE_IPS"))
 }
 
-// addresses takes the node's own addresses, the one of its id first, then those of INSTANCE_IPS. A
-// proxy on a loopback address shares its host with others and binds there.
+// addresses takes the node's own addresses, the one of its id first, then those of INSTANCE_IPS up to a
+// limit: on the host's network an agent may list very many. A proxy on a loopback address shares its
+// host with others and binds there.
 func (id *identity) addresses(list string) error {
 	ips := []netip.Addr{id.class.IP}
 	for s := range strings.SplitSeq(list, ",") {
@@ -145,11 +176,16 @@ func (id *identity) addresses(list string) error {
 		}
 		ip, err := netip.ParseAddr(s)
 		if err != nil {
-			return invalid("node metadata INSTANCE_IPS: %q is not an IP address", s)
+			return invalid("node metadata INSTANCE_IPS: %q is not an IP address", clip(s, maxQuoted))
 		}
-		if ip = ip.Unmap(); ip != id.class.IP {
-			ips = append(ips, ip)
+		if ip = ip.Unmap(); slices.Contains(ips, ip) {
+			continue
 		}
+		if len(ips) == maxAddresses {
+			id.ignored = true
+			break
+		}
+		ips = append(ips, ip)
 	}
 	for _, ip := range ips {
 		if ip.Is4() {

@@ -343,7 +343,7 @@ func TestGate(t *testing.T) {
 // TestMaxAge: a stream ends, with a jitter, and tells the proxy to come again.
 func TestMaxAge(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(o *xds.Options) { o.MaxAge = 10 * time.Minute })
+		r := newRig(t, func(o *xds.Options) { o.MaxAge, o.IntroWait = 10*time.Minute, time.Hour })
 		start := time.Now()
 		err := r.pipe(wire.Delta).Err()
 		if age := time.Since(start); status.Code(err) != codes.Unavailable || age < 8*time.Minute || age > 12*time.Minute {

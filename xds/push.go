@@ -26,6 +26,7 @@ func formatNonce(n uint64) string { return strconv.FormatUint(n, 10) }
 // turn brings every type that may be sent up to the current snapshot.
 func (st *stream) turn() error {
 	pc := st.s.hub.Current()
+	st.move()
 	if pc == nil || st.id == nil {
 		return nil
 	}
@@ -56,7 +57,7 @@ func (st *stream) letGo() {
 	})
 }
 
-// settle makes what the turn stands on current: the proxy's class and the name table.
+// settle makes the proxy's class current.
 func (st *stream) settle(pc *pushcontext.PushContext) {
 	if a := st.id.audience(pc, st.s.classes); st.aud == nil || a.class != st.aud.class {
 		for _, w := range st.watches {
@@ -70,6 +71,10 @@ func (st *stream) settle(pc *pushcontext.PushContext) {
 		st.aud = a
 		st.status.class(a.class)
 	}
+}
+
+// move makes the name table current.
+func (st *stream) move() {
 	if t := st.s.tables.current.Load(); t != st.t {
 		old := st.t
 		st.t = st.s.tables.join()

@@ -144,7 +144,7 @@ func (f *factory) shared(view pushcontext.View, typ int, key pushcontext.ViewKey
 		return b
 	}
 	memo, k := view.Derived(), pushcontext.MemoKey{Generator: uint8(typ), Class: a.number(c)}
-	return memo.Do(k, func() any {
+	kept, ok := memo.Do(k, func() any {
 		before, _ := memo.Before(k).(*built)
 		if before != nil && before.traits != t {
 			before = nil
@@ -155,6 +155,10 @@ func (f *factory) shared(view pushcontext.View, typ int, key pushcontext.ViewKey
 		runtime.AddCleanup(b, func(n int64) { f.kept.Add(-n) }, size)
 		return b
 	}).(*built)
+	if !ok { // it panicked, which cost another stream
+		kept = &built{unlisted: true}
+	}
+	return kept
 }
 
 // build makes what is not as it was before, which may be nil.

@@ -27,6 +27,7 @@ type rosters struct {
 	version uint64                       // guarded by mu
 	era     uint32                       // guarded by mu; of the name table
 	groups  map[rosterGroup]*rosterClass // guarded by mu
+	names   int                          // guarded by mu; in all of groups
 }
 
 // rosterGroup says which views a roster is made from: those that a proxy of the cluster and namespace
@@ -50,7 +51,13 @@ func newRosters() *rosters { return &rosters{groups: map[rosterGroup]*rosterClas
 func (s *rosters) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.clear()
+}
+
+// clear is called with mu held.
+func (s *rosters) clear() {
 	clear(s.groups)
+	s.names = 0
 }
 
 // current makes the set that of a snapshot; false if it is that of a newer one.
@@ -60,7 +67,7 @@ func (s *rosters) current(version uint64, era uint32) bool {
 	}
 	if version > s.version || era > s.era {
 		s.version, s.era = version, era
-		clear(s.groups)
+		s.clear()
 	}
 	return true
 }
@@ -88,6 +95,9 @@ func (s *rosters) store(version uint64, era uint32, g rosterGroup, t gen.Traits,
 	defer s.mu.Unlock()
 	if !s.current(version, era) {
 		return
+	}
+	if s.names += 1 + len(r.ids); s.names > maxRostered { // clients choose groups and classes
+		s.clear()
 	}
 	k := s.groups[g]
 	if k == nil {

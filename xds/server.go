@@ -40,9 +40,12 @@ type Options struct {
 	// and encoding what is new to it, not waiting for its turn or for the proxy to read.
 	OnPushCost func(time.Duration)
 
-	MaxNames    int           // names of one type that one stream may subscribe; 250 000
-	MaxRequest  int           // encoded size of one request in bytes; 4 MiB and 160 for each of MaxNames
-	MemoBytes   int64         // encoded resources kept for reuse; 4 GiB
+	MaxNames   int // names of one type that one stream may subscribe; 250 000
+	MaxRequest int // encoded size of one request in bytes; 4 MiB and 160 for each of MaxNames
+	// MemoBytes of encoded resources are kept for reuse; 512 MiB. What is beyond is made anew for each
+	// proxy: correct, and slower.
+	MemoBytes   int64
+	IntroWait   time.Duration // how long a stream may take until it has sent its node; 10 s
 	GateWait    time.Duration // how long listeners and routes wait for clusters; 1 s
 	SendTimeout time.Duration // after which a peer that does not read loses its stream; 20 s
 	MaxAge      time.Duration // of a stream, jittered by a fifth; 0 is no limit
@@ -56,9 +59,10 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	def(&o.Log, slog.New(slog.DiscardHandler))
-	def(&o.MaxNames, 250_000)
+	def(&o.MaxNames, defaultNames)
 	def(&o.MaxRequest, 4<<20+o.MaxNames*nameBytes)
-	def(&o.MemoBytes, 4<<30)
+	def(&o.MemoBytes, DefaultMemoBytes)
+	def(&o.IntroWait, 10*time.Second)
 	def(&o.GateWait, time.Second)
 	def(&o.SendTimeout, 20*time.Second)
 	def(&o.StreamRate, 1000)
@@ -73,6 +77,14 @@ func (o Options) withDefaults() Options {
 	}
 	return o
 }
+
+// Defaults of Options that programs show.
+const (
+	DefaultMaxRequest = 4<<20 + defaultNames*nameBytes
+	DefaultMemoBytes  = 512 << 20
+
+	defaultNames = 250_000
+)
 
 // nameBytes is what one name takes in the largest request that a proxy sends: one of a delta reconnect
 // has it twice, once with its version.
@@ -114,6 +126,7 @@ type Server struct {
 	streams  []*stream // guarded by mu; by slot
 	free     []uint32  // guarded by mu
 	failures []Failure // guarded by mu; the last few
+	faults   throttle  // guarded by mu; of logged panics
 
 	running sync.WaitGroup
 }
@@ -121,7 +134,7 @@ type Server struct {
 // NewServer makes a server. Types of generators that have no row in the order table are not served.
 func NewServer(o Options) *Server {
 	s := &Server{
-		opt: o.withDefaults(), hub: o.Hub, unserved: unserved(), byURL: map[string]int{}, seed: maphash.MakeSeed(), classes: newClasses(),
+		opt: o.withDefaults(), hub: o.Hub, faults: throttle{every: panicLogEvery}, unserved: unserved(), byURL: map[string]int{}, seed: maphash.MakeSeed(), classes: newClasses(),
 	}
 	s.log, s.lists = s.opt.Log, wire.NewNameLists(s.seed)
 	s.order()
@@ -197,12 +210,20 @@ func (s *Server) Serve(p wire.Protocol, peer Peer) error {
 	if !s.enter(st) {
 		return errDraining
 	}
-	go st.receive()
+	go func() {
+		defer close(st.requests)
+		if err := st.contain(st.receive); err != nil {
+			st.cancel(err)
+		}
+	}()
 	done := make(chan error, 1)
 	go func() {
 		defer s.running.Done()
-		defer s.leave(st)
-		done <- st.run()
+		err := st.contain(st.run)
+		_ = st.contain(st.end)
+		_ = st.contain(func() error { return s.leave(st) })
+		_ = st.contain(s.tidy)
+		done <- err
 	}()
 	// A write that hangs can only be ended by returning from here.
 	select {
@@ -238,15 +259,20 @@ func (s *Server) enter(st *stream) bool {
 	return true
 }
 
-func (s *Server) leave(st *stream) {
-	if st.id != nil {
-		s.metrics.connected.WithLabelValues(st.id.version).Dec()
-		for typ, w := range st.watches {
-			if w != nil && w.nacked {
-				s.metrics.recovered(typ, st.id.id)
-			}
+func (s *Server) leave(st *stream) error {
+	defer s.vacate(st)
+	if st.counted != nil {
+		st.counted()
+	}
+	for _, w := range st.watches {
+		if w != nil {
+			w.recovered()
 		}
 	}
+	return nil
+}
+
+func (s *Server) vacate(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams[st.slot] = nil
@@ -262,7 +288,7 @@ func (s *Server) all() []*stream {
 // Notify wakes the streams that a commit concerns; it is the hub's notify and does not block.
 func (s *Server) Notify(pc *pushcontext.PushContext, d *pushcontext.Delta) {
 	s.factory.rosters.drop()
-	if d.Mesh || s.tables.compact(pc) {
+	if d.Mesh || s.tables.compact(pc, byCommit) {
 		s.wakeAll()
 		return
 	}
@@ -284,6 +310,15 @@ func (s *Server) wakeAll() {
 			s.poke(st)
 		}
 	}
+}
+
+// tidy looks at the name table when clients have changed what it holds, for there may be no commit that
+// does.
+func (s *Server) tidy() error {
+	if pc := s.hub.Current(); pc != nil && s.tables.compact(pc, byClients) {
+		s.wakeAll()
+	}
+	return nil
 }
 
 func (s *Server) poke(st *stream) {

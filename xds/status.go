@@ -55,7 +55,7 @@ type Nack struct {
 	Nonce   string
 	Version uint64
 	Code    int32
-	Message string
+	Message string // its first 2 KiB
 	Time    time.Time
 }
 
@@ -115,10 +115,10 @@ func (s *streamStatus) acked(w *watch, nonce string, version uint64) {
 	}
 }
 
-func (s *streamStatus) nacked(w *watch, nonce string, version uint64, f *wire.Fault, now time.Time) {
+func (s *streamStatus) nacked(w *watch, n Nack) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.of(w).Nack = &Nack{Nonce: nonce, Version: version, Code: f.Code, Message: f.Message, Time: now}
+	s.of(w).Nack = &n
 }
 
 // rejected publishes the names whose current version the proxy refused.

@@ -44,6 +44,7 @@ type stream struct {
 	deadline *time.Timer // fires when a write takes too long
 
 	id       *identity
+	counted  func() // ends the count of the stream in pilot_xds; nil before it has introduced itself
 	aud      *audience
 	past     []*audience // earlier ones that some type has yet to get over
 	t        *names
@@ -72,36 +73,36 @@ func (s *Server) newStream(p wire.Protocol, peer Peer) *stream {
 	return st
 }
 
-// receive passes requests on until the stream ends.
-func (st *stream) receive() {
-	defer close(st.requests)
+// receive passes requests on until the stream ends; nil if the peer ended it.
+func (st *stream) receive() error {
 	repeats := st.s.lists.Stream()
 	for {
 		r := &wire.Request{Protocol: st.protocol, Repeats: repeats}
 		if err := st.peer.RecvMsg(r); err != nil {
-			if !errors.Is(err, io.EOF) {
-				st.cancel(err)
+			if errors.Is(err, io.EOF) {
+				return nil
 			}
-			return
+			return err
 		}
 		select {
 		case st.requests <- r:
 		case <-st.ctx.Done():
-			return
+			return nil
 		}
 	}
 }
 
 // run is the stream's goroutine.
 func (st *stream) run() error {
-	defer st.end()
 	age, stop := st.s.age()
 	defer stop()
+	intro := time.NewTimer(st.s.opt.IntroWait)
+	defer intro.Stop()
 	for {
 		select {
 		case r, ok := <-st.requests:
 			if !ok {
-				return nil
+				return context.Cause(st.ctx)
 			}
 			if err := st.handle(r); err != nil {
 				return err
@@ -112,6 +113,11 @@ func (st *stream) run() error {
 			st.gate.nonce = 0
 		case f := <-st.asks:
 			f()
+			continue
+		case <-intro.C:
+			if st.id == nil {
+				return status.Errorf(codes.DeadlineExceeded, "the stream has not had a request with a node within %v", st.s.opt.IntroWait)
+			}
 			continue
 		case <-age:
 			return errAge
@@ -126,7 +132,10 @@ func (st *stream) run() error {
 	}
 }
 
-func (st *stream) end() {
+// end gives back what the stream has of the server, as much as can be if it failed.
+func (st *stream) end() error {
+	defer st.s.tables.left(st.t)
+	defer st.leaveClasses()
 	st.timer.Stop()
 	st.deadline.Stop()
 	for _, w := range st.watches {
@@ -137,13 +146,16 @@ func (st *stream) end() {
 	if st.id != nil {
 		st.s.interest.setInstances(st.slot, st.id.instances, false)
 	}
+	return nil
+}
+
+func (st *stream) leaveClasses() {
 	if st.aud != nil {
 		st.past = append(st.past, st.aud)
 	}
 	for _, a := range st.past {
 		a.leave()
 	}
-	st.s.tables.left(st.t)
 }
 
 // handle takes one request into the state; the turn that follows answers it.
@@ -156,6 +168,9 @@ func (st *stream) handle(r *wire.Request) error {
 		if err := st.introduce(r); err != nil {
 			return err
 		}
+	}
+	if err := st.excessive(r); err != nil {
+		return err
 	}
 	typ, ok := st.s.byURL[r.TypeURL]
 	if !ok {
@@ -180,7 +195,7 @@ func (st *stream) handle(r *wire.Request) error {
 	if n := w.sub.GetCardinality(); n > uint64(st.s.opt.MaxNames) {
 		return status.Errorf(codes.ResourceExhausted, "%d names of type %s are subscribed; the limit is %d", n, r.TypeURL, st.s.opt.MaxNames)
 	}
-	return nil
+	return st.s.tidy()
 }
 
 func (st *stream) resubscribe(w *watch, r *wire.Request, first bool) {
@@ -225,7 +240,10 @@ func (st *stream) introduce(r *wire.Request) error {
 	st.id = id
 	st.s.interest.setInstances(st.slot, id.instances, true)
 	st.status.introduced(id)
-	st.s.metrics.connected.WithLabelValues(id.version).Inc()
+	st.counted = st.s.metrics.connected.join(versionLabel(id.version))
+	if id.ignored {
+		st.s.log.Warn("a proxy has more addresses than are looked at", "proxy", id.id, "limit", maxAddresses)
+	}
 	st.s.log.LogAttrs(st.ctx, slog.LevelInfo, "proxy connected", slog.String("proxy", id.id), slog.String("cluster", string(id.class.Cluster)),
 		slog.String("protocol", st.protocol.String()))
 	return nil
@@ -237,7 +255,7 @@ func (st *stream) foreign(r *wire.Request) error {
 		return nil
 	}
 	if !st.s.unserved[r.TypeURL] {
-		return invalid("resource type %q is not known", r.TypeURL)
+		return invalid("resource type %q is not known", clip(r.TypeURL, maxQuoted))
 	}
 	if st.unserved == nil {
 		st.unserved = map[string]uint64{}

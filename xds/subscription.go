@@ -30,7 +30,9 @@ type watch struct {
 	good []*resource // SotW full-state types: what it last accepted, by number
 	// rejected versions, not sent again until the content changes.
 	rejected map[uint32]uint64
-	nacked   bool // its last answer was a refusal
+	nacked   bool     // its last answer was a refusal
+	counted  func()   // ends the count of that in pilot_xds_*_reject; nil if it is not counted
+	warned   throttle // of logged refusals
 	// known versions of a reconnecting proxy, until the first response.
 	known map[uint32]string
 	// early is what it was sent before it asked for the type that follows this one.
@@ -67,7 +69,7 @@ func newWatch(typ int, r *rule, g gen.Generator) *watch {
 	return &watch{
 		typ: typ, rule: r, gen: g, answer: true,
 		sub: roaring.New(), sent: roaring.New(), must: roaring.New(), gone: roaring.New(), suspect: roaring.New(), putOff: roaring.New(), early: roaring.New(),
-		keys: map[pushcontext.ViewKey]int{},
+		keys: map[pushcontext.ViewKey]int{}, warned: throttle{every: refusalLogEvery},
 	}
 }
 
@@ -144,7 +146,7 @@ func (w *watch) unknow(ids *roaring.Bitmap) {
 func (w *watch) unsubscribe(t *names, r *wire.Request) {
 	dropped := roaring.New()
 	star := false
-	t.internBytes(w.typ, w.gen, func(yield func([]byte) bool) {
+	t.findBytes(w.typ, func(yield func([]byte) bool) {
 		for n := range r.Unsubscribe.All() {
 			if isStar(n) {
 				star = true

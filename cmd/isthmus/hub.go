@@ -45,6 +45,7 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 	h := &hub{opts: o, log: log, metrics: prometheus.NewRegistry()}
 	h.xds = xds.NewServer(xds.Options{
 		Generators: gen.All(), Log: log, Registerer: h.metrics, MaxAge: o.maxConnectionAge,
+		MaxRequest: o.maxRequestBytes, MemoBytes: max(o.encodedCacheBytes, 1), // 0 would be the default
 		Ready: func() bool { return h.ready() == nil }, KnownCluster: h.knows, ClusterAliases: o.clusterAliases(),
 		OnPushCost: func(d time.Duration) { h.controller.PushCost(d) },
 	})

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/isthmus-mesh/isthmus/xds"
 )
 
 // serveOptions are the flags of serve.
@@ -31,6 +33,9 @@ type serveOptions struct {
 	configMax        time.Duration
 	maxConnectionAge time.Duration
 	shutdownGrace    time.Duration
+
+	maxRequestBytes   int
+	encodedCacheBytes int64
 
 	logLevel  string
 	logFormat string
@@ -93,9 +98,14 @@ func (o *serveOptions) bind(c *cobra.Command) {
 	f.DurationVar(&o.configMax, "config-debounce-max", time.Second, "how long such a change waits for quiet at most")
 	f.DurationVar(&o.maxConnectionAge, "max-connection-age", 0, "how long about, until a proxy is asked to connect again; 0 = never")
 	f.DurationVar(&o.shutdownGrace, "shutdown-grace", 5*time.Second, "how long streams may take to end after SIGTERM")
+	f.IntVar(&o.maxRequestBytes, "max-request-bytes", xds.DefaultMaxRequest, "`BYTES` of one request of a proxy at most; the default has room for 250 000 names")
+	f.Int64Var(&o.encodedCacheBytes, "encoded-cache-bytes", xds.DefaultMemoBytes, "`BYTES` of encoded resources that are kept for the next proxy; what is beyond is encoded for each anew")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 }
+
+// leastRequest has room for a first request.
+const leastRequest = 64 << 10
 
 // check refuses what can't work, before anything starts.
 func (o *serveOptions) check() error {
@@ -106,6 +116,10 @@ func (o *serveOptions) check() error {
 		return usageError("--secure-grpc-addr is not available in this version: leave it empty and use --grpc-addr")
 	case o.mcpAddr != "":
 		return usageError("--mcp-addr is not available in this version: leave it empty")
+	case o.maxRequestBytes < leastRequest:
+		return usageError("--max-request-bytes must be at least %d: what a proxy says of itself would not fit", leastRequest)
+	case o.encodedCacheBytes < 0:
+		return usageError("--encoded-cache-bytes must not be negative; 0 keeps nothing")
 	case o.grpcAddr == "" && o.httpAddr == "" && o.monitoringAddr == "":
 		return usageError("every listen address is empty: nothing would be served")
 	}

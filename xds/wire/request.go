@@ -77,6 +77,18 @@ func (l *List) All() iter.Seq[[]byte] {
 	}
 }
 
+// Longest gives the length of the longest value; 0 for a list that repeats, since it was looked at when
+// it came first.
+func (l *List) Longest() (n int) {
+	if l.shared != nil {
+		return 0
+	}
+	for v := range l.All() {
+		n = max(n, len(v))
+	}
+	return n
+}
+
 // Hash identifies the list's content within the process.
 func (l *List) Hash(seed maphash.Seed) uint64 {
 	if l.shared != nil {
