@@ -209,33 +209,48 @@ func (n *nameTables) left(t *names) {
 	}
 }
 
-// Growth from which a table is looked at: at a commit, which wakes streams anyway, and when clients have
-// asked for names, which may be made up to have all streams move.
-const (
-	byCommit  = 2
-	byClients = 8
-)
-
-// compact starts a new table if the current one is mostly dead: if it has grown by a factor since that
-// was looked at last, and half of it is made from nothing that exists. It reports whether it did: then
-// every stream must be woken to move.
-func (n *nameTables) compact(pc *pushcontext.PushContext, growth int) bool {
+// compact starts a new table if the current one is mostly dead: if it has doubled since that was
+// looked at last, and half of it is made from nothing that exists. It reports whether it did: then every
+// stream must be woken to move.
+func (n *nameTables) compact(pc *pushcontext.PushContext) bool {
 	t := n.current.Load()
 	size := t.size()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.old != nil || size < growth/byCommit*n.floor || size < growth*n.live || n.current.Load() != t {
+	if n.old != nil || size < n.floor || size < 2*n.live || n.current.Load() != t {
 		return false
 	}
 	if alive := t.alive(pc); size < 2*alive {
 		n.live = alive
 		return false
 	}
+	n.renew(t)
+	return true
+}
+
+// manyfold is how much more than what was in use a table may hold.
+const manyfold = 8
+
+// shed starts a new table if clients have asked for very many names since the current one was young:
+// names that nothing is made from, or made up for what there is. It reports like compact.
+func (n *nameTables) shed() bool {
+	t := n.current.Load()
+	size := t.size()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.old != nil || size < manyfold*max(n.floor, n.live) || n.current.Load() != t {
+		return false
+	}
+	n.renew(t)
+	return true
+}
+
+// renew is called with mu held.
+func (n *nameTables) renew(t *names) {
 	next := newNames(t.era+1, n.types)
 	t.replace(next)
 	n.current.Store(next)
 	if n.old = t; t.refs.Load() == 0 {
 		n.old, n.live = nil, 0
 	}
-	return true
 }

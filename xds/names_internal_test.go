@@ -34,19 +34,19 @@ func TestCompactionLooksAtWhatExists(t *testing.T) {
 	for i := range 100 {
 		table.intern(0, gen.Endpoints{}, assignmentOf(i))
 	}
-	if n.compact(worldOf(100), byCommit) {
+	if n.compact(worldOf(100)) {
 		t.Error("a table of names in use was replaced")
 	}
 	for i := range 150 {
 		table.intern(0, gen.Endpoints{}, assignmentOf(100+i))
 	}
-	if n.compact(worldOf(140), byCommit) {
+	if n.compact(worldOf(140)) {
 		t.Error("a table was replaced although more than half is in use")
 	}
 	for i := range 100 {
 		table.intern(0, gen.Endpoints{}, assignmentOf(250+i))
 	}
-	if !n.compact(worldOf(140), byCommit) {
+	if !n.compact(worldOf(140)) {
 		t.Error("a table that is mostly dead was kept")
 	}
 	n.left(table)

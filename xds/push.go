@@ -229,7 +229,10 @@ func (st *stream) negatives(w *watch, ids []uint32, r *reply) {
 		switch {
 		case w.rule.emptied:
 			x := st.s.emptyResource(name)
-			r.resources, r.ids, r.sums = append(r.resources, x), append(r.ids, id), append(r.sums, x.Sum)
+			r.resources = append(r.resources, x)
+			if w.sub.Contains(id) { // else it was given up, and may come again with everything
+				r.ids, r.sums = append(r.ids, id), append(r.sums, x.Sum)
+			}
 		case st.protocol == wire.Delta:
 			r.removed = append(r.removed, name)
 		}

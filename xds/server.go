@@ -288,7 +288,7 @@ func (s *Server) all() []*stream {
 // Notify wakes the streams that a commit concerns; it is the hub's notify and does not block.
 func (s *Server) Notify(pc *pushcontext.PushContext, d *pushcontext.Delta) {
 	s.factory.rosters.drop()
-	if d.Mesh || s.tables.compact(pc, byCommit) {
+	if d.Mesh || s.tables.compact(pc) {
 		s.wakeAll()
 		return
 	}
@@ -315,7 +315,7 @@ func (s *Server) wakeAll() {
 // tidy looks at the name table when clients have changed what it holds, for there may be no commit that
 // does.
 func (s *Server) tidy() error {
-	if pc := s.hub.Current(); pc != nil && s.tables.compact(pc, byClients) {
+	if s.tables.shed() {
 		s.wakeAll()
 	}
 	return nil

@@ -252,7 +252,7 @@ func (w *watch) sentOut(p pending) {
 	merged := pending{nonce: b.nonce, version: b.version, ids: b.ids, sums: b.sums, whole: b.whole, probe: a.probe || b.probe}
 	later := roaring.BitmapOf(b.ids...)
 	for i, id := range a.ids {
-		if !later.Contains(id) {
+		if !later.Contains(id) && (a.probe || w.holds(id)) {
 			merged.ids, merged.sums = append(merged.ids, id), append(merged.sums, a.sums[i])
 		}
 	}
@@ -269,8 +269,27 @@ func (w *watch) probing() bool {
 	return false
 }
 
+// holds reports whether the proxy may have the name, or asked for it.
+func (w *watch) holds(id uint32) bool { return w.sub.Contains(id) || w.sent.Contains(id) }
+
+// shorten drops what the proxy gave up: nobody asks whether it accepted that.
+func (p *pending) shorten(w *watch) {
+	ids, sums := p.ids, p.sums
+	p.ids, p.sums = nil, nil
+	for i, id := range ids {
+		if w.holds(id) {
+			p.ids, p.sums = append(p.ids, id), append(p.sums, sums[i])
+		}
+	}
+}
+
 // move carries the sets over to a younger name table.
 func (w *watch) move(from, to *names) {
+	for i := range w.pending {
+		if !w.pending[i].probe { // which is settled as a whole
+			w.pending[i].shorten(w)
+		}
+	}
 	one := func(id uint32) uint32 { return from.moved(id, to, w.typ, w.gen) }
 	set := func(b *roaring.Bitmap) *roaring.Bitmap {
 		out := roaring.New()
@@ -287,8 +306,8 @@ func (w *watch) move(from, to *names) {
 	w.sub, w.sent, w.must, w.gone = set(w.sub), set(w.sent), set(w.must), set(w.gone)
 	w.suspect, w.putOff, w.early = set(w.suspect), set(w.putOff), set(w.early)
 	w.rejected, w.known = moved(w.rejected, one), moved(w.known, one)
-	for _, p := range w.pending {
-		list(p.ids)
+	for i := range w.pending {
+		list(w.pending[i].ids)
 	}
 	for _, p := range w.probes {
 		list(p)

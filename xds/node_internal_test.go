@@ -1,0 +1,83 @@
+package xds
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
+
+func nodeBytes(tb testing.TB, id string, meta map[string]any, change ...func(*corev3.Node)) []byte {
+	tb.Helper()
+	md, err := structpb.NewStruct(meta)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	n := &corev3.Node{Id: id, Metadata: md}
+	for _, f := range change {
+		f(n)
+	}
+	b, err := proto.Marshal(n)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+// FuzzNode: whatever a client sends as its node, what is made of it is small and sound, and so is the
+// reason why nothing is.
+func FuzzNode(f *testing.F) {
+	const id = "sidecar~10.0.0.1~a.b~b.svc.cluster.local"
+	f.Add(nodeBytes(f, id, map[string]any{
+		"CLUSTER_ID": "alias", "NAMESPACE": "n", "NETWORK": "net", "NODE_NAME": "m", "INTERCEPTION_MODE": "NONE", "ISTIO_VERSION": "1.29",
+		"INSTANCE_IPS": "10.0.0.1,::1, 10.0.0.2,", "HTTP10": "1", "ISTHMUS_EXPOSE_SERVICES": true, "PROXY_CONFIG": map[string]any{},
+	}))
+	f.Add(nodeBytes(f, "router~::ffff:10.0.0.1~x~", nil, func(n *corev3.Node) {
+		n.Locality = &corev3.Locality{Region: "r", Zone: "z", SubZone: "s"}
+		n.Extensions = []*corev3.Extension{{Name: "istio.stats"}, {Name: "istio.alpn", Disabled: true}}
+	}))
+	f.Add(nodeBytes(f, "sidecar~fe80::1%eth0~a.b~c", map[string]any{"INSTANCE_IPS": strings.Repeat("1.1.1.1,", 50)}))
+	f.Add(nodeBytes(f, strings.Repeat("~", 2000), map[string]any{"CLUSTER_ID": strings.Repeat("c", 300)}))
+	f.Add([]byte{0xff, 1, 2})
+	aliases := map[model.ClusterID]model.ClusterID{"alias": "real"}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := parseNode(b, aliases)
+		if err != nil {
+			if status.Code(err) != codes.InvalidArgument || len(err.Error()) > 8*maxNodeID {
+				t.Errorf("refused with %d bytes: %.200v", len(err.Error()), err)
+			}
+			return
+		}
+		c := got.class
+		for _, s := range []string{string(c.Cluster), c.Network, c.Node, c.Locality.Region, c.Locality.Zone, c.Locality.Subzone} {
+			if len(s) > maxNodeValue {
+				t.Errorf("%d bytes are kept", len(s))
+			}
+		}
+		if len(c.Namespace) > maxNodeID || len(c.DNSDomain) > maxNodeID || len(got.id) > maxNodeID || len(got.version) > maxVersion+len("…") {
+			t.Errorf("%+v", got)
+		}
+		if v := versionLabel(got.version); len(v) > labelLength || !utf8.ValidString(v) {
+			t.Errorf("label %q", v)
+		}
+		if n := len(got.instances); n == 0 || n > maxAddresses || !c.IP.IsValid() || c.IP.Is4In6() || got.instances[0].IP != c.IP || !c.IPv4 && !c.IPv6 || c.Cluster == "alias" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestClip(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"": "", "abcd": "abcd", "abcde": "abcd…", "abcé": "abc…", "ab\xff": "ab?", "a\xffbcd": "abc…"} {
+		if got := clip(in, 4); got != want {
+			t.Errorf("%q is cut to %q, want %q", in, got, want)
+		}
+	}
+}
