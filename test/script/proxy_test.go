@@ -20,7 +20,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/xds"
@@ -184,7 +183,11 @@ func (p *proxy) check(pc *pushcontext.PushContext) error {
 			return fmt.Errorf("%s does not hold what is generated for it: %s: %s", p.name, url, differing(want[url], have[url]))
 		}
 	}
-	return dangling(p.name, have, pc, &r)
+	d, err := xdstest.Dangling(have)
+	if len(d) > 0 {
+		err = fmt.Errorf("%s has not the clusters that it sends to: %s", p.name, strings.Join(d, ", "))
+	}
+	return err
 }
 
 func differing(want, have map[string]string) string {
@@ -262,42 +265,6 @@ func details(short, name string, body []byte) ([]string, error) {
 	}
 	return []string{name}, nil
 }
-
-// dangling names the clusters that a proxy's listeners and routes send to and that it does not have,
-// except those of services found by DNS: such a cluster is left out where no endpoint is for the proxy,
-// since there is no name to resolve.
-func dangling(name string, have map[string]map[string]string, pc *pushcontext.PushContext, r *pushcontext.Reader) error {
-	clusters := have[gen.ClusterURL]
-	if len(clusters) == 0 {
-		return nil // it asked for none
-	}
-	var faults []error
-	for url, m := range map[string]proto.Message{gen.ListenerURL: &listenerv3.Listener{}, gen.RouteURL: &routev3.RouteConfiguration{}} {
-		for resource, body := range have[url] {
-			if err := proto.Unmarshal([]byte(body), m); err != nil {
-				return err
-			}
-			for _, found := range target.FindAllStringSubmatch(prototext.Format(m), -1) {
-				if _, ok := clusters[found[1]]; !ok && !nameless(pc, r, found[1]) {
-					faults = append(faults, fmt.Errorf("%s: %s sends to cluster %s, which it does not have", name, resource, found[1]))
-				}
-			}
-		}
-	}
-	return errors.Join(faults...)
-}
-
-func nameless(pc *pushcontext.PushContext, r *pushcontext.Reader, cluster string) bool {
-	parts := strings.Split(cluster, "|") // outbound|PORT||HOST
-	s := pc.Host(parts[len(parts)-1]).Resolve(r.Cluster, r.Namespace)
-	if s == nil || !s.Shape.Resolution.IsDNS() {
-		return false
-	}
-	return slices.ContainsFunc(s.Shape.Ports, func(p model.Port) bool { return fmt.Sprint(p.Number) == parts[1] })
-}
-
-// target finds the clusters that traffic is sent to.
-var target = regexp.MustCompile(`\bcluster:\s*"([^"]+)"`)
 
 // outbound finds the clusters that a listener names itself.
 var outbound = regexp.MustCompile(`outbound\|\d+\|[^|]*\|[a-z0-9.-]+`)

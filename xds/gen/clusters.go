@@ -64,30 +64,15 @@ func shapeTraits(s *pushcontext.ShapeView) Traits {
 func (Clusters) Names(v pushcontext.View, c Class) []string {
 	switch v := v.(type) {
 	case *pushcontext.ShapeView:
-		return shapeClusters(v, c)
+		if served(v) {
+			return outboundNames(v)
+		}
 	case *pushcontext.TargetsView:
 		return inboundClusters(v, c)
 	case *pushcontext.MeshView:
 		return meshClusters(c)
 	}
 	return nil
-}
-
-// shapeClusters leaves out a DNS cluster without endpoints: there is no name to resolve.
-func shapeClusters(s *pushcontext.ShapeView, c Class) []string {
-	switch {
-	case !served(s):
-		return nil
-	case !s.Resolution.IsDNS():
-		return outboundNames(s)
-	}
-	var names []string
-	for _, p := range servedPorts(s) {
-		if len(selectEndpoints(inlineCandidates(s, p), c).groups) > 0 {
-			names = append(names, outboundName(p.Number, s.Key.Host))
-		}
-	}
-	return names
 }
 
 func inboundClusters(v *pushcontext.TargetsView, c Class) []string {
@@ -142,9 +127,7 @@ func outboundCluster(s *pushcontext.ShapeView, c Class, name string) *clusterv3.
 	case pushed(s, c):
 		edsCluster(out)
 	case s.Resolution.IsDNS():
-		if !dnsCluster(out, s, port, c) {
-			return nil
-		}
+		dnsCluster(out, s, port, c)
 	default:
 		originalDst(out)
 	}
@@ -164,9 +147,11 @@ func originalDst(out *clusterv3.Cluster) {
 	out.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
 }
 
-// dnsCluster reports false if the cluster would have no endpoints. It never waits for a resolver: a
-// silent one would keep the proxy from starting.
-func dnsCluster(out *clusterv3.Cluster, s *pushcontext.ShapeView, port model.Port, c Class) bool {
+// dnsCluster makes a cluster that never waits for a resolver: a silent one would keep the proxy from
+// starting. Without endpoints there is no name to resolve and the cluster is an empty one: listeners and
+// routes name it all the same.
+func dnsCluster(out *clusterv3.Cluster, s *pushcontext.ShapeView, port model.Port, c Class) {
+	out.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
 	sel := selectEndpoints(inlineCandidates(s, port), c)
 	kind := clusterv3.Cluster_STRICT_DNS
 	if s.Resolution == model.DNSRoundRobin {
@@ -174,14 +159,13 @@ func dnsCluster(out *clusterv3.Cluster, s *pushcontext.ShapeView, port model.Por
 		sel.single()
 	}
 	if len(sel.groups) == 0 {
-		return false
+		out.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
+		return
 	}
 	out.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
 	out.LoadAssignment = assignment(out.Name, sel)
-	out.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
 	out.WaitForWarmOnInit = no()
 	applyDNS(out, s.Mesh, c)
-	return true
 }
 
 // single keeps the first endpoint alone: a LOGICAL_DNS cluster has exactly one.

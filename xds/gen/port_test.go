@@ -185,11 +185,18 @@ func TestIncident50OneResolution(t *testing.T) {
 	}
 }
 
-func TestDNSClusterWithoutEndpointsIsOmitted(t *testing.T) {
+// A DNS cluster without endpoints is there, for listeners and routes name it, and waits for nothing.
+func TestDNSClusterWithoutEndpointsIsEmpty(t *testing.T) {
 	t.Parallel()
 	s := svc{host: "a.example", ns: "a", ports: []model.Port{httpPort(80), tcpPort(81)}, resolution: model.DNSLB,
 		inline: []*model.Endpoint{ep("c1", "tcp", "a.example:81"), ep("c1", "http", "b.example:80", health(model.Terminating))}}
-	if d := cmp.Diff([]string{"outbound|81||a.example"}, names(t, gen.Clusters{}, s.shape(newMesh()), sidecar("c1", "a"))); d != "" {
+	got := map[string]string{}
+	for _, x := range build(t, gen.Clusters{}, s.shape(newMesh()), sidecar("c1", "a")) {
+		m := decode(t, x).(*clusterv3.Cluster)
+		got[m.Name] = fmt.Sprint(m.GetType(), len(m.GetLoadAssignment().GetEndpoints()), m.DnsRefreshRate != nil)
+	}
+	want := map[string]string{"outbound|80||a.example": "STATIC 0 false", "outbound|81||a.example": "STRICT_DNS 1 true"}
+	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
 }

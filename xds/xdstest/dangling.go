@@ -14,8 +14,12 @@ import (
 )
 
 // Dangling lists the clusters that listeners and routes of a proxy name and that it does not have:
-// Envoy would reset connections and answer 503. State is by type and name, as Envoy.State gives it.
+// Envoy would reset connections and answer 503. State is by type and name, as Envoy.State gives it; a
+// proxy without any cluster has not asked for them.
 func Dangling(state map[string]map[string]string) ([]string, error) {
+	if len(state[gen.ClusterURL]) == 0 {
+		return nil, nil
+	}
 	var out []string
 	for url, m := range map[string]proto.Message{gen.ListenerURL: &listenerv3.Listener{}, gen.RouteURL: &routev3.RouteConfiguration{}} {
 		for name, body := range state[url] {

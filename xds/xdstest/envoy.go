@@ -307,7 +307,9 @@ func (e *Envoy) delta(m *discoveryv3.DeltaDiscoveryResponse) {
 	req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce, ErrorDetail: status(fault)}
 	if t := e.types[m.TypeUrl]; fault == "" {
 		for _, i := range items {
-			t.recorded[i.name] = i.version
+			if t.sub[i.name] || m.TypeUrl == gen.ClusterURL || m.TypeUrl == gen.ListenerURL { // what was given up meanwhile is passed over
+				t.recorded[i.name] = i.version
+			}
 			delete(t.unlisted, i.name)
 		}
 		for _, n := range m.RemovedResources {
