@@ -42,7 +42,7 @@ func (d *Delta) Keys(kind ViewKind, r *Reader) iter.Seq[ViewKey] {
 				}
 			}
 		case ViewTargets:
-			if d.Mesh || d.touches(r.Instances) {
+			if d.Moves(r.Instances) {
 				yield(ViewKey{Kind: kind})
 			}
 		case ViewMesh:
@@ -52,6 +52,9 @@ func (d *Delta) Keys(kind ViewKind, r *Reader) iter.Seq[ViewKey] {
 		}
 	}
 }
+
+// Moves reports whether what is known of any of the workload addresses may differ.
+func (d *Delta) Moves(keys []model.InstanceKey) bool { return d.Mesh || d.touches(keys) }
 
 func (d *Delta) touches(keys []model.InstanceKey) bool {
 	for _, k := range keys {

@@ -162,9 +162,10 @@ func (t *TypeStatus) State() SyncState {
 // showRejected publishes the names that the proxy refuses, once the turn has settled which.
 func (st *stream) showRejected() {
 	for _, w := range st.watches {
-		if w == nil {
+		if w == nil || len(w.rejected) == 0 && !w.shown {
 			continue
 		}
+		w.shown = len(w.rejected) > 0
 		var names []string
 		for id := range w.rejected {
 			names = append(names, st.t.name(id))

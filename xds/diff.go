@@ -187,7 +187,7 @@ func (d *differ) key(key pushcontext.ViewKey) {
 	if b != nil && b.unlisted {
 		return
 	}
-	same := roaring.New()
+	var same *roaring.Bitmap // mostly none: a view that changed has changed for the proxy
 	if b != nil {
 		for _, r := range b.resources {
 			switch id := r.id(d.t, d.w.typ, d.w.gen); {
@@ -195,12 +195,15 @@ func (d *differ) key(key pushcontext.ViewKey) {
 			case d.news(key, r, id, rev, d.w.last):
 				d.offer(r, id)
 			default:
+				if same == nil {
+					same = roaring.New()
+				}
 				same.Add(id)
 			}
 		}
 	}
 	for _, id := range owned { // what is wanted and still listed was offered, or is as it was
-		if !d.c.done.Contains(id) && d.w.sent.Contains(id) && !same.Contains(id) {
+		if !d.c.done.Contains(id) && d.w.sent.Contains(id) && (same == nil || !same.Contains(id)) {
 			d.c.gone = append(d.c.gone, id)
 		}
 	}
@@ -239,6 +242,9 @@ func (d *differ) offer(r *resource, id uint32) {
 
 // owed answers the names that must be answered whatever happened.
 func (d *differ) owed() {
+	if d.w.must.IsEmpty() {
+		return
+	}
 	for it := d.w.must.Iterator(); it.HasNext(); {
 		id := it.Next()
 		if d.c.done.Contains(id) || !d.w.wants(id) {

@@ -57,9 +57,28 @@ func (st *stream) letGo() {
 	})
 }
 
+// settled reports whether the proxy's class is known to be that of the turn before: the class depends on
+// the snapshot by the proxy's own addresses only.
+func (st *stream) settled(pc *pushcontext.PushContext) bool {
+	seen := st.seen
+	st.seen = pc.Version
+	switch {
+	case st.aud == nil || pc.Version < seen:
+		return false
+	case pc.Version == seen:
+		return true
+	case pc.Version > seen+1: // looking it up is as quick
+		return false
+	}
+	d, ok := st.s.hub.Between(seen, pc.Version)
+	return ok && !d.Moves(st.id.instances)
+}
+
 // settle makes the proxy's class current.
 func (st *stream) settle(pc *pushcontext.PushContext) {
-	if a := st.id.audience(pc, st.s.classes); st.aud == nil || a.class != st.aud.class {
+	if st.settled(pc) {
+		// as it was
+	} else if a := st.id.audience(pc, st.s.classes); st.aud == nil || a.class != st.aud.class {
 		for _, w := range st.watches {
 			if w != nil && w.last > 0 && w.old == nil {
 				w.old = st.aud
@@ -133,7 +152,7 @@ func (st *stream) push(w *watch, pc *pushcontext.PushContext) error {
 		return nil
 	}
 	err := st.send(w, r)
-	st.s.metrics.types[w.typ].pushTime.Observe(st.s.now().Sub(start).Seconds())
+	st.s.metrics.types[w.typ].pushTime.Observe(st.wrote.Sub(start).Seconds())
 	return err
 }
 
@@ -153,18 +172,24 @@ type reply struct {
 	msg   *wire.Response
 }
 
+// sendCost is about what the transport takes for a small response and its ACK, on goroutines and in
+// system calls that are not measured.
+const sendCost = 30 * time.Microsecond
+
 // work makes and encodes a reply while it holds one of the server's slots. The time that the slot is
-// held, not the wait for it, is what the reply costs.
+// held, not the wait for it, and what sending it will take are what the reply costs.
 func (st *stream) work(w *watch, reply func() *reply) *reply {
 	release := st.s.work()
 	defer release()
 	start := st.s.now()
 	r := reply()
+	sending := time.Duration(0)
 	if r != nil {
 		st.encode(w, r)
+		sending = sendCost
 	}
 	if f := st.s.opt.OnPushCost; f != nil && st.woken {
-		f(st.s.now().Sub(start))
+		f(st.s.now().Sub(start) + sending)
 	}
 	return r
 }
@@ -339,7 +364,7 @@ func (st *stream) early(pc *pushcontext.PushContext) bool {
 		return false
 	}
 	if st.gate.nonce == 0 {
-		st.timer.Reset(left)
+		st.arm(left)
 	}
 	return true
 }
@@ -391,7 +416,7 @@ func (st *stream) send(w *watch, r *reply) error {
 		delete(w.rejected, id)
 	}
 	w.sentOut(pending{nonce: r.nonce, version: r.version, ids: r.ids, sums: r.sums, whole: r.whole, probe: r.probe})
-	st.status.sent(w, r.head, r.version, st.s.now())
+	st.status.sent(w, r.head, r.version, st.wrote)
 	st.follow(w, r)
 	return nil
 }
@@ -414,7 +439,7 @@ func (st *stream) follow(w *watch, r *reply) {
 	if r.fresh && w.rule.lateRemoval && !w.rule.emptied {
 		if st.gate.nonce == 0 {
 			st.gate.until = st.s.now().Add(st.s.opt.GateWait)
-			st.timer.Reset(st.s.opt.GateWait)
+			st.arm(st.s.opt.GateWait)
 		}
 		st.gate.nonce = r.nonce
 	}

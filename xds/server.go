@@ -36,8 +36,9 @@ type Options struct {
 	KnownCluster func(model.ClusterID) bool
 	// ClusterAliases maps names that nodes use to the clusters that are meant.
 	ClusterAliases map[model.ClusterID]model.ClusterID
-	// OnPushCost is told the processor time that bringing one proxy up to a commit took: working out
-	// and encoding what is new to it, not waiting for its turn or for the proxy to read.
+	// OnPushCost is told the processor time that bringing one proxy up to a commit takes: working out and
+	// encoding what is new to it, as measured, and sending it, as a flat rate; not waiting for its turn or
+	// for the proxy to read.
 	OnPushCost func(time.Duration)
 
 	MaxNames   int // names of one type that one stream may subscribe; 250 000
@@ -170,6 +171,10 @@ func (s *Server) order() {
 // stream.
 func (s *Server) UseHub(h *pushcontext.Hub) { s.hub = h }
 
+// window is how many bytes of requests may be on their way: a SotW request with 10 000 names is half as
+// long, and a longer one gets more as it is read.
+const window = 1 << 20
+
 // GRPCServerOptions are the options that a gRPC server needs for this service; other services on
 // the same server are not affected.
 func (s *Server) GRPCServerOptions() []grpc.ServerOption {
@@ -177,6 +182,10 @@ func (s *Server) GRPCServerOptions() []grpc.ServerOption {
 		grpc.ForceServerCodecV2(wire.NewCodec()),
 		grpc.MaxRecvMsgSize(s.opt.MaxRequest),
 		grpc.MaxConcurrentStreams(100_000),
+		// Fewer and larger writes, from buffers that are shared: a connection holds one while it writes.
+		grpc.WriteBufferSize(128 << 10), grpc.SharedWriteBuffer(true),
+		// Windows that adapt cost a ping, there and back, for each request.
+		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 15 * time.Second, PermitWithoutStream: true}),
 	}
@@ -335,6 +344,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.drain()
 	s.mu.Unlock()
+	for _, st := range s.all() {
+		st.cancel(errDraining)
+	}
 	done := make(chan struct{})
 	go func() {
 		s.running.Wait()
@@ -350,10 +362,17 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // work takes a slot for generating; call the result to give it back.
 func (s *Server) work() func() {
+	release := func() { <-s.slots }
+	select {
+	case s.slots <- struct{}{}:
+		s.metrics.queue.Observe(0)
+		return release
+	default:
+	}
 	start := s.now()
 	s.slots <- struct{}{}
 	s.metrics.queue.Observe(s.now().Sub(start).Seconds())
-	return func() { <-s.slots }
+	return release
 }
 
 func (s *Server) now() time.Time { return s.opt.Now() }

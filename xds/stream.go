@@ -55,7 +55,10 @@ type stream struct {
 	gate     gate
 	timer    *time.Timer // end of the gate, or of the wait for types that a new stream will ask for
 	scratch  []*watch
-	woken    bool // a commit concerns the stream, and is not wholly sent
+	alarm    <-chan time.Time // of timer while it runs
+	seen     uint64           // version that aud is of
+	wrote    time.Time        // end of the last write
+	woken    bool             // a commit concerns the stream, and is not wholly sent
 }
 
 func (s *Server) newStream(p wire.Protocol, peer Peer) *stream {
@@ -98,7 +101,11 @@ func (st *stream) run() error {
 	defer stop()
 	intro := time.NewTimer(st.s.opt.IntroWait)
 	defer intro.Stop()
+	late := intro.C
 	for {
+		if st.id != nil {
+			late = nil
+		}
 		select {
 		case r, ok := <-st.requests:
 			if !ok {
@@ -109,20 +116,15 @@ func (st *stream) run() error {
 			}
 		case <-st.wake:
 			st.woken = true
-		case <-st.timer.C:
-			st.gate.nonce = 0
+		case <-st.alarm:
+			st.alarm, st.gate.nonce = nil, 0
 		case f := <-st.asks:
 			f()
 			continue
-		case <-intro.C:
-			if st.id == nil {
-				return status.Errorf(codes.DeadlineExceeded, "the stream has not had a request with a node within %v", st.s.opt.IntroWait)
-			}
-			continue
+		case <-late:
+			return status.Errorf(codes.DeadlineExceeded, "the stream has not had a request with a node within %v", st.s.opt.IntroWait)
 		case <-age:
 			return errAge
-		case <-st.s.draining.Done():
-			return errDraining
 		case <-st.ctx.Done():
 			return context.Cause(st.ctx)
 		}
@@ -130,6 +132,13 @@ func (st *stream) run() error {
 			return err
 		}
 	}
+}
+
+// arm sets the timer. While it does not run its channel is left out of what run waits for, which costs
+// at every turn.
+func (st *stream) arm(d time.Duration) {
+	st.timer.Reset(d)
+	st.alarm = st.timer.C
 }
 
 // end gives back what the stream has of the server, as much as can be if it failed.
@@ -292,8 +301,9 @@ func (st *stream) write(w *watch, msg *wire.Response, resources int) error {
 	start := st.s.now()
 	err := st.peer.SendMsg(msg)
 	st.deadline.Stop()
+	st.wrote = st.s.now()
 	if w != nil {
-		st.s.metrics.sent(w.typ, resources, msg.Size(), st.s.now().Sub(start), err)
+		st.s.metrics.sent(w.typ, resources, msg.Size(), st.wrote.Sub(start), err)
 	}
 	if cause := context.Cause(st.ctx); err != nil && cause != nil {
 		return cause
@@ -305,7 +315,7 @@ func (st *stream) write(w *watch, msg *wire.Response, resources int) error {
 // as owed to it.
 func (st *stream) converged(pc *pushcontext.PushContext, before uint64) {
 	if st.woken && st.nonce > before {
-		st.s.metrics.convergence.Observe(st.s.now().Sub(pc.Time).Seconds())
+		st.s.metrics.convergence.Observe(st.wrote.Sub(pc.Time).Seconds())
 	}
 	st.woken = st.woken && slices.ContainsFunc(st.watches, func(w *watch) bool { return w != nil && w.last < pc.Version })
 }

@@ -33,6 +33,7 @@ type watch struct {
 	nacked   bool     // its last answer was a refusal
 	counted  func()   // ends the count of that in pilot_xds_*_reject; nil if it is not counted
 	warned   throttle // of logged refusals
+	shown    bool     // the status lists names of rejected
 	// known versions of a reconnecting proxy, until the first response.
 	known map[uint32]string
 	// early is what it was sent before it asked for the type that follows this one.

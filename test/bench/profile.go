@@ -15,7 +15,7 @@ type profile struct {
 	spec     world.Spec
 	fleet    world.Fleet
 	proxies  int
-	sotw     int // streams over SotW, if not as many: every acknowledgement repeats all names
+	sotw     int  // streams over SotW, if not as many: every acknowledgement repeats all names
 	together int  // how many proxies may be connecting at one time, 0 for all
 	warm     int  // proxies that connect afterwards, when all of their class is encoded
 	light    bool // the floor gives most proxies little when they connect: they are too many

@@ -20,8 +20,8 @@ const (
 // so few ever do.
 const outgoing = 64
 
-// session is one stream's state; it belongs to the goroutine that receives.
-type session struct {
+// proxyStream is one stream's state; it belongs to the goroutine that receives.
+type proxyStream struct {
 	fleet *Fleet
 	proxy int
 	out   chan *frame
@@ -43,7 +43,7 @@ func (f *Fleet) stream(ctx context.Context, proxy int, conn *grpc.ClientConn) er
 		return err
 	}
 	ended := make(chan struct{})
-	s := &session{fleet: f, proxy: proxy, out: make(chan *frame, outgoing), ended: ended, asked: map[string]*names{}, acked: map[string]head{}, node: f.opts.Proxies[proxy].Node}
+	s := &proxyStream{fleet: f, proxy: proxy, out: make(chan *frame, outgoing), ended: ended, asked: map[string]*names{}, acked: map[string]head{}, node: f.opts.Proxies[proxy].Node}
 	go func() {
 		defer close(ended)
 		f.send(st, s.out)
@@ -67,7 +67,7 @@ func (f *Fleet) send(st grpc.ClientStream, out <-chan *frame) {
 	}
 }
 
-func (s *session) run(st grpc.ClientStream) error {
+func (s *proxyStream) run(st grpc.ClientStream) error {
 	s.ask(ClusterURL, nil)
 	for {
 		var m frame
@@ -82,7 +82,7 @@ func (s *session) run(st grpc.ClientStream) error {
 	}
 }
 
-func (s *session) receive(m *frame, at time.Time) error {
+func (s *proxyStream) receive(m *frame, at time.Time) error {
 	f := s.fleet
 	f.traffic.messages.Add(1)
 	f.traffic.received.Add(int64(m.data.Len()))
@@ -105,7 +105,7 @@ func (s *session) receive(m *frame, at time.Time) error {
 }
 
 // follow asks for what a response made known.
-func (s *session) follow(h head, m *frame, again bool) {
+func (s *proxyStream) follow(h head, m *frame, again bool) {
 	switch h.typeURL {
 	case ClusterURL:
 		s.depend(EndpointURL, h, m, again)
@@ -119,7 +119,7 @@ func (s *session) follow(h head, m *frame, again bool) {
 }
 
 // depend asks for the names of typeURL that a response of clusters or listeners brought.
-func (s *session) depend(typeURL string, h head, m *frame, again bool) {
+func (s *proxyStream) depend(typeURL string, h head, m *frame, again bool) {
 	delta := s.fleet.opts.Delta
 	read := func() []string { return dependents(h.typeURL, m.data.Materialize(), delta) }
 	if delta && again {
@@ -143,7 +143,7 @@ func (s *session) depend(typeURL string, h head, m *frame, again bool) {
 	}
 }
 
-func (s *session) list(typeURL string) []byte {
+func (s *proxyStream) list(typeURL string) []byte {
 	if n := s.asked[typeURL]; n != nil && !s.fleet.opts.Delta {
 		return n.encoded
 	}
@@ -151,7 +151,7 @@ func (s *session) list(typeURL string) []byte {
 }
 
 // ask subscribes: in SotW to exactly these names, in delta to these beside the ones before.
-func (s *session) ask(typeURL string, n *names) {
+func (s *proxyStream) ask(typeURL string, n *names) {
 	q := request{head: head{typeURL: typeURL}}
 	if n != nil {
 		s.asked[typeURL] = n
@@ -163,7 +163,7 @@ func (s *session) ask(typeURL string, n *names) {
 	s.request(q)
 }
 
-func (s *session) request(q request) {
+func (s *proxyStream) request(q request) {
 	q.node, s.node = s.node, nil
 	select {
 	case s.out <- q.encode(s.fleet.opts.Delta):
