@@ -2,6 +2,7 @@ package xds_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -210,6 +211,59 @@ func TestIncident76(t *testing.T) {
 		r.converged(1, e)
 		if p := r.server.Proxies()[0]; p.Types[0].Nack != nil || len(p.Types[0].Rejected) > 0 {
 			t.Errorf("what is gone is still refused: %+v", p.Types[0])
+		}
+	})
+}
+
+// TestRefusedListenerIsTriedAgain: a listener that was refused because another had yet to leave its
+// address is there once the other has left; one that stays refused is not sent for ever.
+func TestRefusedListenerIsTriedAgain(t *testing.T) {
+	both(t, func(t *testing.T, p wire.Protocol) {
+		busy, never := 1, false
+		r := newRig(t)
+		e := r.envoy(p, node(1), func(e *xdstest.Envoy) {
+			e.Fault = func(url, name string, _ []byte) string {
+				if url != gen.ListenerURL || name != "0.0.0.0_80" || busy <= 0 && !never {
+					return ""
+				}
+				busy-- // by 0.0.0.0_81, which leaves the address in the same response
+				return "duplicate address '0.0.0.0:80' as existing listener"
+			}
+		})
+		defer e.Disconnect()
+		of := func(port uint16, generation int) xdstest.Service {
+			s := svc(fmt.Sprintf("s%d.x", port), generation, "10.0.0.1")
+			s.Ports = []uint16{port}
+			return s
+		}
+		r.converged(1, e)
+		r.mesh.Set(of(80, 0), of(81, 0))
+		r.converged(1, e)
+		if n := e.Refusals(); n != 1 {
+			t.Errorf("refused %d times", n)
+		}
+		r.mesh.Delete(of(80, 0))
+		r.converged(1, e)
+		never = true
+		r.mesh.Set(of(80, 1), of(82, 0)) // refused, tried again after 82, refused
+		synctest.Wait()
+		n := e.Refusals()
+		if n > 3 {
+			t.Errorf("refused %d times without a change", n-1)
+		}
+		r.mesh.Set(of(82, 1)) // other clusters, the same listeners
+		synctest.Wait()
+		if e.Refusals() != n {
+			t.Error("tried again although no listener changed")
+		}
+		never = false
+		r.mesh.Delete(of(82, 1))
+		r.converged(1, e)
+		if n := e.State()[gen.ListenerURL]; n["0.0.0.0_80"] == "" {
+			t.Errorf("listeners: %v", n)
+		}
+		if c := r.server.Proxies()[0].Types[2]; c.State() != xds.SyncSynced {
+			t.Errorf("the status is %+v", c)
 		}
 	})
 }

@@ -35,12 +35,37 @@ func (st *stream) answered(w *watch, nonce string, f *wire.Fault) {
 		w.nacked = false
 		w.recovered()
 	}
+	progress := w.rule.retried && st.progress(w, p)
 	if p.whole != nil {
 		w.good = p.whole
 	}
 	if p.probe {
 		w.settleProbe(p.ids)
 	}
+	if progress {
+		w.retry()
+	}
+}
+
+// progress reports whether an accepted response gave the proxy, or took from it, what may have been in the
+// way of something that it refused.
+func (st *stream) progress(w *watch, p pending) bool {
+	switch {
+	case len(w.rejected) == 0:
+		return false
+	case p.whole != nil:
+		return len(w.good) != len(p.whole) || len(st.unaccepted(w, p.whole)) > 0
+	}
+	return p.removes || len(p.ids) > 0
+}
+
+// retry lets what was refused be sent again as it is. It ends: if it is refused once more, there is no
+// progress before something else changes.
+func (w *watch) retry() {
+	for id := range w.rejected {
+		w.must.Add(id)
+	}
+	clear(w.rejected)
 }
 
 // openGate lets listeners and routes go once the proxy has processed the last new clusters: it says

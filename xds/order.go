@@ -25,6 +25,9 @@ type rule struct {
 	// emptied: a name without data is told as an empty resource. Envoy keeps the endpoints of a
 	// removed assignment.
 	emptied bool
+	// retried: what was refused is tried again once the proxy has accepted something else. A listener may be
+	// refused because another has yet to leave its address.
+	retried bool
 	// follows is the type whose sent resources start to wait for the equally named ones of this type.
 	follows string
 }
@@ -34,7 +37,7 @@ func rules() []rule {
 	return []rule{
 		{url: gen.ClusterURL, short: "cds", wildcard: true, whole: true, lateRemoval: true},
 		{url: gen.EndpointURL, short: "eds", ackGate: true, urgent: true, lateRemoval: true, emptied: true, follows: gen.ClusterURL},
-		{url: gen.ListenerURL, short: "lds", wildcard: true, whole: true, ackGate: true, afterClusters: true},
+		{url: gen.ListenerURL, short: "lds", wildcard: true, whole: true, ackGate: true, afterClusters: true, retried: true},
 		{url: gen.RouteURL, short: "rds", ackGate: true, afterClusters: true},
 	}
 }

@@ -415,7 +415,7 @@ func (st *stream) send(w *watch, r *reply) error {
 		w.gone.Remove(id)
 		delete(w.rejected, id)
 	}
-	w.sentOut(pending{nonce: r.nonce, version: r.version, ids: r.ids, sums: r.sums, whole: r.whole, probe: r.probe})
+	w.sentOut(pending{nonce: r.nonce, version: r.version, ids: r.ids, sums: r.sums, whole: r.whole, probe: r.probe, removes: len(r.removed) > 0})
 	st.status.sent(w, r.head, r.version, st.wrote)
 	st.follow(w, r)
 	return nil

@@ -64,6 +64,7 @@ type pending struct {
 	sums    []uint64    // content hashes, by ids
 	whole   []*resource // the full state, for types that send it
 	probe   bool
+	removes bool // it takes something from the proxy
 }
 
 func newWatch(typ int, r *rule, g gen.Generator) *watch {
@@ -250,7 +251,7 @@ func (w *watch) sentOut(p pending) {
 	}
 	// The two oldest become one.
 	a, b := w.pending[0], w.pending[1]
-	merged := pending{nonce: b.nonce, version: b.version, ids: b.ids, sums: b.sums, whole: b.whole, probe: a.probe || b.probe}
+	merged := pending{nonce: b.nonce, version: b.version, ids: b.ids, sums: b.sums, whole: b.whole, probe: a.probe || b.probe, removes: a.removes || b.removes}
 	later := roaring.BitmapOf(b.ids...)
 	for i, id := range a.ids {
 		if !later.Contains(id) && (a.probe || w.holds(id)) {

@@ -1,6 +1,7 @@
 package xdstest
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -123,13 +124,21 @@ func usesEDS(body string) bool {
 
 func (e *Envoy) listeners(items []item, removed []string, bad map[string]bool) {
 	t := e.types[gen.ListenerURL]
+	news := false
 	for _, i := range items {
 		if !bad[i.name] {
+			news = news || t.have[i.name] != i.body
 			t.have[i.name] = i.body
 		}
 	}
 	for _, n := range removed {
+		news = news || t.have[n] != ""
 		delete(t.have, n)
+	}
+	for key := range maps.Clone(e.refused) { // may be tried again, for what was in its way may be gone
+		if n, ok := strings.CutPrefix(key, gen.ListenerURL+"/"); ok && news {
+			e.forgive(gen.ListenerURL, n)
+		}
 	}
 	wanted := map[string]bool{}
 	for _, body := range t.have {
