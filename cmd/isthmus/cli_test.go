@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -110,11 +111,18 @@ func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	hub := fakeHub(t)
 	foreign := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/debug/clusterz" {
+		switch r.URL.Path {
+		case "/debug/clusterz":
+			w.Header().Set("Server", debug.ServerName)
 			http.Error(w, "who are you", http.StatusForbidden)
-			return
+		case "/debug/registryz":
+			http.Error(w, "404 page \x1b[31mnot found", http.StatusNotFound)
+		case "/debug/connections":
+			w.Header().Set("Server", debug.ServerName)
+			w.Write([]byte("<html>"))
+		default:
+			w.Write([]byte("null"))
 		}
-		w.Write([]byte("<html>"))
 	}))
 	t.Cleanup(foreign.Close)
 	tests := []struct {
@@ -136,6 +144,7 @@ func TestExitCodes(t *testing.T) {
 		{"cluster list --hub " + foreign.URL, exitFailure, "where the hub runs"},
 		{"service list --hub " + foreign.URL, exitFailure, "is it the --http-addr"},
 		{"proxy list --hub " + foreign.URL, exitFailure, "is it the --http-addr"},
+		{"service explain a --hub " + foreign.URL, exitFailure, "is it the --http-addr"},
 		{"version -o xml", exitUsage, "json"},
 		{"service explain --hub " + hub, exitUsage, "want HOST"},
 		{"proxy config clusters --hub " + hub, exitUsage, "want TYPE and PROXY"},
@@ -164,6 +173,35 @@ func TestExitCodes(t *testing.T) {
 				t.Errorf("exit code %d, stderr %q; want %d and %q", got.code, got.stderr, tt.code, tt.says)
 			}
 		})
+	}
+}
+
+// full is a disk that has no room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	hub := fakeHub(t)
+	for _, args := range []string{"cluster list", "cluster list -o json", "service explain reviews.shop"} {
+		var stderr bytes.Buffer
+		code := execute(t.Context(), newRoot(debugtest.Now), append(strings.Fields(args), "--hub", hub), full{}, &stderr)
+		if code != exitFailure || !strings.Contains(stderr.String(), "no space left") || strings.Contains(stderr.String(), "--http-addr") {
+			t.Errorf("%s: exit code %d, stderr %q", args, code, stderr.String())
+		}
+	}
+}
+
+// TestOtherServersAreNotRepeated: what a server that is no hub says is not printed.
+func TestOtherServersAreNotRepeated(t *testing.T) {
+	t.Parallel()
+	foreign := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "page \x1b[31mlost", http.StatusInternalServerError)
+	}))
+	t.Cleanup(foreign.Close)
+	if got := command(t, "service", "list", "--hub", foreign.URL); got.code != exitFailure || strings.Contains(got.stderr+got.stdout, "lost") {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/output"
 )
 
@@ -64,10 +65,27 @@ func (v *view) print(c *cobra.Command, path string, query url.Values, text func(
 	if v.format == output.JSON || v.format == output.YAML {
 		return output.Encode(c.OutOrStdout(), v.format, json.RawMessage(raw))
 	}
-	if err := text(c.OutOrStdout(), raw); err != nil {
+	out := &outlet{w: c.OutOrStdout()}
+	if err := text(out, raw); out.err != nil {
+		return out.err
+	} else if err != nil {
 		return fmt.Errorf("%s%s answers with something unexpected; is it the --http-addr of a hub of this version: %w", v.hub, path, err)
 	}
 	return nil
+}
+
+// outlet keeps the error of writing apart from that of what is written.
+type outlet struct {
+	w   io.Writer
+	err error
+}
+
+func (o *outlet) Write(b []byte) (int, error) {
+	n, err := o.w.Write(b)
+	if err != nil {
+		o.err = err
+	}
+	return n, err
 }
 
 func (v *view) wide() bool { return v.format == output.Wide }
@@ -102,6 +120,9 @@ func body(res *http.Response) ([]byte, error) {
 	raw, err := io.ReadAll(res.Body)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", res.Request.URL, err)
+	}
+	if res.Header.Get("Server") != debug.ServerName { // what it says is about something else
+		return nil, fmt.Errorf("%s answers with %s and is no hub; is it the --http-addr of one", res.Request.URL, res.Status)
 	}
 	if res.StatusCode == http.StatusOK {
 		return raw, nil

@@ -74,6 +74,10 @@ func badRequest(format string, args ...any) error {
 	return &statusError{http.StatusBadRequest, fmt.Errorf(format, args...)}
 }
 
+// ServerName is in the Server header of every answer, so that a command can tell a hub from any other
+// server.
+const ServerName = "isthmus"
+
 type handler struct{ Options }
 
 // New makes the handler of /ready and everything under /debug. /ready answers to anybody, the rest
@@ -96,7 +100,10 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("GET /ready", h.ready)
 	mux.Handle("/debug", LoopbackOnly(private))
 	mux.Handle("/debug/", LoopbackOnly(private))
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Server", ServerName)
+		mux.ServeHTTP(w, r)
+	})
 }
 
 func (h *handler) ready(w http.ResponseWriter, _ *http.Request) {
