@@ -268,6 +268,43 @@ func TestRefusedListenerIsTriedAgain(t *testing.T) {
 	})
 }
 
+// TestRemovalInARefusedResponse: a delta proxy applies what a refused response removes and still says, when
+// it connects again, that it has it. It is told again, or it would not be sent it when it is back.
+func TestRemovalInARefusedResponse(t *testing.T) {
+	both(t, func(t *testing.T, p wire.Protocol) {
+		r := newRig(t)
+		e := r.envoy(p, node(1), func(e *xdstest.Envoy) {
+			e.Fault = func(url, name string, _ []byte) string {
+				if url == gen.ListenerURL && name == "0.0.0.0_82" {
+					return "Address already in use"
+				}
+				return ""
+			}
+		})
+		defer func() { e.Disconnect() }()
+		s := svc("foo.x", 0, "10.0.0.1")
+		s.Ports = []uint16{81}
+		r.mesh.Set(s)
+		r.converged(1, e)
+		for range 2 {
+			s.Ports = []uint16{82}
+			r.mesh.Set(s)
+			synctest.Wait()
+			if have := e.State()[gen.ListenerURL]; len(have) != 0 {
+				t.Fatalf("listeners: %v", have)
+			}
+			e.Disconnect()
+			s.Ports = []uint16{81}
+			r.mesh.Set(s)
+			r.check(e.Connect())
+			r.converged(1, e)
+		}
+		if n := e.Refusals(); n > 6 {
+			t.Errorf("refused %d times", n)
+		}
+	})
+}
+
 // TestIncident94: many streams at once are all served, with bounded concurrent generation; beyond
 // what admission allows they are told to come again.
 func TestIncident94(t *testing.T) {

@@ -56,7 +56,7 @@ func (st *stream) progress(w *watch, p pending) bool {
 	case p.whole != nil:
 		return len(w.good) != len(p.whole) || len(st.unaccepted(w, p.whole)) > 0
 	}
-	return p.removes || len(p.ids) > 0
+	return len(p.gone)+len(p.ids) > 0
 }
 
 // retry lets what was refused be sent again as it is. It ends: if it is refused once more, there is no
@@ -91,6 +91,9 @@ func (st *stream) refused(w *watch, p pending, f *wire.Fault) {
 	st.record(w, p, f)
 	if p.probe {
 		w.settleProbe(p.ids)
+	}
+	if len(ids) > 0 { // the proxy may have taken away what is gone, and still say that it has it
+		w.untold.AddMany(p.gone)
 	}
 	guilty, rest := st.blame(ids, f.Message)
 	if len(guilty) == 0 && len(ids) > 1 {

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -131,7 +132,7 @@ func (st *stream) gated(w *watch) bool {
 
 // idle reports whether there is nothing to work out for a type.
 func (w *watch) idle(pc *pushcontext.PushContext) bool {
-	return w.last >= pc.Version && w.must.IsEmpty() && !w.answer && !w.widened && w.old == nil && len(w.probes) == 0
+	return w.last >= pc.Version && w.must.IsEmpty() && !w.answer && !w.widened && w.old == nil && len(w.probes) == 0 && w.untold.IsEmpty()
 }
 
 func (st *stream) push(w *watch, pc *pushcontext.PushContext) error {
@@ -162,6 +163,7 @@ type reply struct {
 	ids       []uint32 // of what is new in it
 	sums      []uint64 // content hashes, by ids
 	removed   []string
+	gone      []uint32 // of what is removed, or empty
 	whole     []*resource
 	version   uint64
 	probe     bool
@@ -216,6 +218,7 @@ func (st *stream) prepare(w *watch, pc *pushcontext.PushContext) *reply {
 	w.last, w.old, w.known, w.answer, w.widened = pc.Version, nil, nil, false, false
 	w.must.Clear()
 	if st.protocol == wire.SotW && w.rule.whole {
+		w.untold.Clear() // what a full state leaves out is gone
 		if c.none() && !owed {
 			return nil
 		}
@@ -224,6 +227,7 @@ func (st *stream) prepare(w *watch, pc *pushcontext.PushContext) *reply {
 	r := &reply{resources: c.send, ids: c.ids, sums: c.sums, version: pc.Version, fresh: fresh(w, c.ids)}
 	st.negatives(w, c.empty, r)
 	st.removals(w, c.gone, r)
+	st.repeat(w, r)
 	if len(r.resources)+len(r.removed) == 0 && !owed {
 		return nil
 	}
@@ -259,7 +263,7 @@ func (st *stream) negatives(w *watch, ids []uint32, r *reply) {
 				r.ids, r.sums = append(r.ids, id), append(r.sums, x.Sum)
 			}
 		case st.protocol == wire.Delta:
-			r.removed = append(r.removed, name)
+			r.removed, r.gone = append(r.removed, name), append(r.gone, id)
 		}
 		w.sent.Remove(id)
 		w.gone.Remove(id)
@@ -276,11 +280,25 @@ func (st *stream) removals(w *watch, ids []uint32, r *reply) {
 		name := st.t.name(id)
 		switch {
 		case w.rule.emptied:
-			r.resources = append(r.resources, st.s.emptyResource(name))
+			r.resources, r.gone = append(r.resources, st.s.emptyResource(name)), append(r.gone, id)
 		case st.protocol == wire.Delta:
-			r.removed = append(r.removed, name)
+			r.removed, r.gone = append(r.removed, name), append(r.gone, id)
 		}
 	}
+}
+
+// repeat tells once more that names are gone, if they still are.
+func (st *stream) repeat(w *watch, r *reply) {
+	w.untold.AndNot(w.sent)
+	w.untold.AndNot(roaring.BitmapOf(r.ids...))
+	w.untold.AndNot(roaring.BitmapOf(r.gone...))
+	if !w.wildcard {
+		w.untold.And(w.sub)
+	}
+	refused := maps.Clone(w.rejected) // is there again, and refused: stays so
+	st.removals(w, w.untold.ToArray(), r)
+	maps.Copy(w.rejected, refused)
+	w.untold.Clear()
 }
 
 // emptyResource is the explicit answer for a name without endpoints. Leaving the name out, or
@@ -415,7 +433,7 @@ func (st *stream) send(w *watch, r *reply) error {
 		w.gone.Remove(id)
 		delete(w.rejected, id)
 	}
-	w.sentOut(pending{nonce: r.nonce, version: r.version, ids: r.ids, sums: r.sums, whole: r.whole, probe: r.probe, removes: len(r.removed) > 0})
+	w.sentOut(pending{nonce: r.nonce, version: r.version, ids: r.ids, sums: r.sums, whole: r.whole, probe: r.probe, gone: r.gone})
 	st.status.sent(w, r.head, r.version, st.wrote)
 	st.follow(w, r)
 	return nil

@@ -42,6 +42,7 @@ type watch struct {
 	// What it is owed.
 	must    *roaring.Bitmap // names to be answered, changed or not
 	gone    *roaring.Bitmap // names to be told as removed, late
+	untold  *roaring.Bitmap // names that a refused response said are gone
 	answer  bool            // a response is due even if it is empty
 	widened bool            // everything is subscribed since the last response
 	old     *audience       // the class changed: resources may differ from those of this audience
@@ -63,14 +64,14 @@ type pending struct {
 	ids     []uint32
 	sums    []uint64    // content hashes, by ids
 	whole   []*resource // the full state, for types that send it
+	gone    []uint32    // names that it says are gone
 	probe   bool
-	removes bool // it takes something from the proxy
 }
 
 func newWatch(typ int, r *rule, g gen.Generator) *watch {
 	return &watch{
 		typ: typ, rule: r, gen: g, answer: true,
-		sub: roaring.New(), sent: roaring.New(), must: roaring.New(), gone: roaring.New(), suspect: roaring.New(), putOff: roaring.New(), early: roaring.New(),
+		sub: roaring.New(), sent: roaring.New(), must: roaring.New(), gone: roaring.New(), suspect: roaring.New(), putOff: roaring.New(), early: roaring.New(), untold: roaring.New(),
 		keys: map[pushcontext.ViewKey]int{}, warned: throttle{every: refusalLogEvery},
 	}
 }
@@ -251,7 +252,7 @@ func (w *watch) sentOut(p pending) {
 	}
 	// The two oldest become one.
 	a, b := w.pending[0], w.pending[1]
-	merged := pending{nonce: b.nonce, version: b.version, ids: b.ids, sums: b.sums, whole: b.whole, probe: a.probe || b.probe, removes: a.removes || b.removes}
+	merged := pending{nonce: b.nonce, version: b.version, ids: b.ids, sums: b.sums, whole: b.whole, probe: a.probe || b.probe, gone: slices.Concat(a.gone, b.gone)}
 	later := roaring.BitmapOf(b.ids...)
 	for i, id := range a.ids {
 		if !later.Contains(id) && (a.probe || w.holds(id)) {
@@ -278,6 +279,7 @@ func (w *watch) holds(id uint32) bool { return w.sub.Contains(id) || w.sent.Cont
 func (p *pending) shorten(w *watch) {
 	ids, sums := p.ids, p.sums
 	p.ids, p.sums = nil, nil
+	p.gone = slices.DeleteFunc(p.gone, func(id uint32) bool { return !w.wants(id) })
 	for i, id := range ids {
 		if w.holds(id) {
 			p.ids, p.sums = append(p.ids, id), append(p.sums, sums[i])
@@ -306,10 +308,11 @@ func (w *watch) move(from, to *names) {
 		}
 	}
 	w.sub, w.sent, w.must, w.gone = set(w.sub), set(w.sent), set(w.must), set(w.gone)
-	w.suspect, w.putOff, w.early = set(w.suspect), set(w.putOff), set(w.early)
+	w.suspect, w.putOff, w.early, w.untold = set(w.suspect), set(w.putOff), set(w.early), set(w.untold)
 	w.rejected, w.known = moved(w.rejected, one), moved(w.known, one)
 	for i := range w.pending {
 		list(w.pending[i].ids)
+		list(w.pending[i].gone)
 	}
 	for _, p := range w.probes {
 		list(p)
