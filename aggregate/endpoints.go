@@ -154,8 +154,11 @@ func (g *gathered) settle(shape *pushcontext.ShapeView) {
 	if shape.Resolution == model.DNSRoundRobin {
 		g.single()
 	}
-	slices.SortFunc(g.kept, func(a, b candidate) int {
-		return cmp.Or(strings.Compare(a.port, b.port), a.ep.Locality.Compare(b.ep.Locality), compareCandidates(a, b))
+	slices.SortStableFunc(g.kept, func(a, b candidate) int { // within these, as before
+		if c := strings.Compare(a.port, b.port); c != 0 {
+			return c
+		}
+		return a.ep.Locality.Compare(b.ep.Locality)
 	})
 	slices.SortFunc(g.leftOut, compareLeftOut)
 }
@@ -176,7 +179,10 @@ func (g *gathered) single() {
 }
 
 func compareCandidates(a, b candidate) int {
-	if c := cmp.Or(a.ep.Addr.Compare(b.ep.Addr), strings.Compare(a.port, b.port)); c != 0 {
+	if c := a.ep.Addr.Compare(b.ep.Addr); c != 0 {
+		return c
+	}
+	if c := strings.Compare(a.port, b.port); c != 0 {
 		return c
 	}
 	if !a.ep.Addr.Dialable() { // several workloads behind one gateway are several endpoints
@@ -195,8 +201,11 @@ func (c candidate) same(o candidate) bool {
 }
 
 func compareLeftOut(a, b model.LeftOut) int {
+	if c := a.Addr.Compare(b.Addr); c != 0 {
+		return c
+	}
 	return cmp.Or(
-		a.Addr.Compare(b.Addr), strings.Compare(a.Port, b.Port), strings.Compare(string(a.Reason), string(b.Reason)),
+		strings.Compare(a.Port, b.Port), strings.Compare(string(a.Reason), string(b.Reason)),
 		a.Source.Shard.Compare(b.Source.Shard), strings.Compare(a.Source.Object.String(), b.Source.Object.String()),
 		strings.Compare(a.Detail, b.Detail),
 	)

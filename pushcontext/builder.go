@@ -101,7 +101,6 @@ func (b *Builder) step(c Commit) *step {
 		version: b.prev.Version + 1, base: base, targets: b.targets,
 		hosts: base.hosts.edit(), ports: base.ports.edit(), instances: base.instances.edit(),
 		dirtyPorts: map[uint16]*portChange{}, endpoints: map[string]struct{}{}, shape: map[string]struct{}{},
-		moved: map[model.InstanceKey]struct{}{},
 	}
 }
 
@@ -116,7 +115,7 @@ type step struct {
 	dirtyPorts map[uint16]*portChange
 	endpoints  map[string]struct{}
 	shape      map[string]struct{}
-	moved      map[model.InstanceKey]struct{}
+	moved      []model.InstanceKey // some more than once
 	followed   []weak.Pointer[Memo]
 	buf        []byte // scratch
 }
@@ -297,11 +296,14 @@ func (s *step) freeze(c Commit) *PushContext {
 func (s *step) delta(c Commit, prev *PushContext) *Delta {
 	if c.Mesh != nil {
 		addKeys(s.shape, prev.hosts)
-		addKeys(s.moved, prev.instances)
+		for k := range prev.instances.all() {
+			s.moved = append(s.moved, k)
+		}
 	}
 	for h := range s.shape {
 		delete(s.endpoints, h)
 	}
+	slices.SortFunc(s.moved, model.InstanceKey.Compare)
 	ports := maps.Clone(s.dirtyPorts)
 	if c.Mesh != nil {
 		for n := range prev.ports.all() {
@@ -311,7 +313,7 @@ func (s *step) delta(c Commit, prev *PushContext) *Delta {
 	return &Delta{
 		From: s.version - 1, To: s.version, Mesh: c.Mesh != nil, Reasons: slices.Compact(slices.Sorted(slices.Values(c.Reasons))),
 		Endpoints: slices.Sorted(maps.Keys(s.endpoints)), Shape: slices.Sorted(maps.Keys(s.shape)),
-		Ports: slices.Sorted(maps.Keys(ports)), Instances: slices.SortedFunc(maps.Keys(s.moved), model.InstanceKey.Compare),
+		Ports: slices.Sorted(maps.Keys(ports)), Instances: slices.Compact(s.moved),
 	}
 }
 

@@ -140,14 +140,24 @@ func (t *Target) of(k model.ServiceKey) bool {
 	return t.Host == k.Host && t.Namespace == k.Namespace && t.Cluster == k.Cluster
 }
 
+// without gives a copy of a list without some of it; mostly nothing is left.
+func without[T any](list []T, drop func(*T) bool) (out []T) {
+	for i := range list {
+		if !drop(&list[i]) {
+			out = append(out, list[i])
+		}
+	}
+	return out
+}
+
 // setInstance replaces what one service says of an address; nil takes it back.
 func (s *step) setInstance(k model.InstanceKey, key model.ServiceKey, in *backing) {
 	var statements []statement
 	var targets []Target
 	old, _ := s.instances.get(k)
 	if old != nil {
-		statements = slices.DeleteFunc(slices.Clone(old.statements), func(x statement) bool { return x.service == key && x.workload == "" })
-		targets = slices.DeleteFunc(slices.Clone(old.Targets.Targets), func(t Target) bool { return t.of(key) })
+		statements = without(old.statements, func(x *statement) bool { return x.service == key && x.workload == "" })
+		targets = without(old.Targets.Targets, func(t *Target) bool { return t.of(key) })
 	}
 	if in != nil {
 		statements, targets = append(statements, in.statement), append(targets, in.targets...)
@@ -175,7 +185,7 @@ func (s *step) place(p Place) {
 	var targets []Target
 	if old != nil {
 		targets = old.Targets.Targets
-		statements = slices.DeleteFunc(slices.Clone(old.statements), func(x statement) bool { return x.workload == p.By })
+		statements = without(old.statements, func(x *statement) bool { return x.workload == p.By })
 	}
 	if !p.Gone {
 		statements = append(statements, statement{workload: p.By, locality: p.Locality, network: p.Network})
@@ -207,7 +217,7 @@ func (s *step) swapInstance(k model.InstanceKey, old *InstanceView, statements [
 	if old != nil {
 		s.release(old.Targets)
 	}
-	s.moved[k] = struct{}{}
+	s.moved = append(s.moved, k)
 }
 
 func compareTargets(a, b Target) int {

@@ -73,7 +73,10 @@ type Addr struct {
 
 // Compare is a total order over all fields.
 func (a Addr) Compare(o Addr) int {
-	return cmp.Or(a.AddrPort.Compare(o.AddrPort), strings.Compare(a.Host, o.Host), strings.Compare(string(a.Cluster), string(o.Cluster)))
+	if c := a.AddrPort.Compare(o.AddrPort); c != 0 {
+		return c // the common case, in large sorts
+	}
+	return cmp.Or(strings.Compare(a.Host, o.Host), strings.Compare(string(a.Cluster), string(o.Cluster)))
 }
 
 // Dialable reports whether the address can be dialled directly.
@@ -100,7 +103,10 @@ type InstanceKey struct {
 
 // Compare orders by IP, then cluster.
 func (k InstanceKey) Compare(o InstanceKey) int {
-	return cmp.Or(k.IP.Compare(o.IP), strings.Compare(string(k.Cluster), string(o.Cluster)))
+	if c := k.IP.Compare(o.IP); c != 0 {
+		return c
+	}
+	return strings.Compare(string(k.Cluster), string(o.Cluster))
 }
 
 // Locality places an endpoint or proxy. Empty parts are unknown.

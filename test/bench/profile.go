@@ -46,11 +46,11 @@ func profiles() []profile {
 			burst: 300, burstEvery: 2 * time.Millisecond, floods: 3, limit: time.Minute,
 		},
 		{
-			name: "big", about: "50 clusters in 5 networks, 10 000 services in 5 clusters each, 100 000 endpoints, 100 namespaces, 2 000 streams in 60 classes (SotW: 500 streams)",
+			name: "big", about: "50 clusters in 5 networks, 10 000 services in 5 clusters each, 100 000 endpoints, 100 namespaces, 2 000 streams in 60 classes (SotW: 300 streams)",
 			spec: world.Spec{Members: 50, Services: 10000, Spread: 5, PerMember: 2, Namespaces: 100, Networks: 5, Zones: 3,
 				Workloads: true, Mixed: true},
 			fleet:   world.Fleet{Classes: 60, Extensions: 516},
-			proxies: 2000, sotw: 500, together: 32, warm: 60, light: true,
+			proxies: 2000, sotw: 300, together: 32, warm: 60, light: true,
 			idle: 3 * time.Second, gap: 500 * time.Millisecond, changes: 10, churn: 20, churnChanges: 10, creates: 2,
 			burst: 300, burstEvery: 2 * time.Millisecond, floods: 3, limit: 3 * time.Minute,
 		},

@@ -131,7 +131,8 @@ func TestListsOfTypesAreApart(t *testing.T) {
 	}
 }
 
-// FuzzCut compares reading with a memory to reading without.
+// FuzzCut compares reading with a memory to reading without. Its seeds are long, since short lists are not
+// remembered; `-fuzzminimizetime 1s` keeps the fuzzer from spending its time on making them shorter.
 func FuzzCut(f *testing.F) {
 	seed := maphash.MakeSeed()
 	known := sotwRequest(f, "type", "1", manyNames("a", 30))
