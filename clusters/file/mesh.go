@@ -175,6 +175,9 @@ func parseSettings(file string, data []byte, modified time.Time) (p parsed[*sett
 		p.warnings = []kube.Fault{{Line: fieldLine(data, warning), Reason: "unknown field " + strconv.Quote(warning) + " has no effect"}}
 	}
 	if mesh, ok := m.(*meshconfig.MeshConfig); ok {
+		if p.faults = unusable(data, mesh); len(p.faults) > 0 {
+			return p
+		}
 		p.warnings = append(p.warnings, excluded(data, mesh)...)
 	}
 	sum := sha256.Sum256(js)

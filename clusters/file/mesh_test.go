@@ -80,11 +80,23 @@ func TestMeshBadFileKeepsLastGood(t *testing.T) {
 	s := mesh(t, dir)
 	s.waitTrust(t, "one")
 	for text, reason := range map[string]string{
-		"trustDomain: two\n  x: y\n":             "mapping values",
-		"trustDomain: [two]\n":                   "invalid value for string field",
-		"outboundTrafficPolicy: {mode: MAGIC}\n": "MAGIC",
-		"just text\n":                            "unexpected token",
-		"trustDomain: two\ntrustDomain: three\n": "already set",
+		"trustDomain: two\n  x: y\n":                                  "mapping values",
+		"trustDomain: [two]\n":                                        "invalid value for string field",
+		"outboundTrafficPolicy: {mode: MAGIC}\n":                      "MAGIC",
+		"just text\n":                                                 "unexpected token",
+		"trustDomain: two\ntrustDomain: three\n":                      "already set",
+		"trustDomain: two\nproxyListenPort: 70000\n":                  "proxyListenPort: 70000 is not a port",
+		"trustDomain: two\nproxyInboundListenPort: -1\n":              "proxyInboundListenPort: -1 is not a port",
+		"trustDomain: two\nproxyListenPort: 15006\n":                  "proxyListenPort: 15006 is both",
+		"trustDomain: two\nproxyInboundListenPort: 15001\n":           "proxyInboundListenPort: 15001 is both",
+		"trustDomain: two\nconnectTimeout: 315576000000s\n":           "connectTimeout: a duration from 1ms to 24h",
+		"trustDomain: two\nconnectTimeout: -5s\n":                     "connectTimeout: a duration",
+		"protocolDetectionTimeout: 315576000000s\n":                   "protocolDetectionTimeout: a duration from 0s",
+		"dnsRefreshRate: 0s\n":                                        "dnsRefreshRate: a duration",
+		"outboundTrafficPolicy: {mode: 5}\n":                          "outboundTrafficPolicy: there is no mode 5",
+		"pathNormalization: {normalization: 9}\n":                     "pathNormalization: there is no normalization 9",
+		"trustDomain: a/b c\n":                                        `trustDomain: "a/b c" has characters`,
+		"localityLbSetting: {distribute: [{from: a, to: {b: 99}}]}\n": `distribute: the shares from "a" make 99, not 100`,
 	} {
 		place(t, text, dir, "mesh.yaml")
 		if p := s.waitProblem(t, reason); p.Item != "mesh.yaml" || p.Line < 1 {

@@ -1,8 +1,12 @@
 package file
 
 import (
+	"fmt"
+	"regexp"
 	"strconv"
+	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
@@ -26,4 +30,76 @@ func excluded(data []byte, m *meshconfig.MeshConfig) []kube.Fault {
 		}
 	}
 	return out
+}
+
+// unusable lists values that can't be in force: proxies would refuse everything that is made of them, or
+// nothing would be. Limits of durations and shares are those that Istio validates MeshConfig with, or wider.
+func unusable(data []byte, m *meshconfig.MeshConfig) (out []kube.Fault) {
+	bad := func(field, format string, a ...any) {
+		out = append(out, kube.Fault{Line: fieldLine(data, field), Reason: field + ": " + fmt.Sprintf(format, a...)})
+	}
+	ports(m, bad)
+	durations(m, bad)
+	for _, d := range m.GetLocalityLbSetting().GetDistribute() {
+		sum := uint64(0)
+		for _, share := range d.To {
+			sum += uint64(share)
+		}
+		if sum != 100 {
+			bad("distribute", "the shares from %s make %d, not 100", strconv.Quote(d.From), sum)
+		}
+	}
+	if mode := m.GetOutboundTrafficPolicy().GetMode(); meshconfig.MeshConfig_OutboundTrafficPolicy_Mode_name[int32(mode)] == "" {
+		bad("outboundTrafficPolicy", "there is no mode %d", mode)
+	}
+	if n := m.GetPathNormalization().GetNormalization(); meshconfig.MeshConfig_ProxyPathNormalization_NormalizationType_name[int32(n)] == "" {
+		bad("pathNormalization", "there is no normalization %d", n)
+	}
+	if t := m.GetTrustDomain(); t != "" && !trustDomains.MatchString(t) {
+		bad("trustDomain", "%s has characters that no domain has", strconv.Quote(t))
+	}
+	return out
+}
+
+var trustDomains = regexp.MustCompile(`^[A-Za-z0-9._-]{1,255}$`)
+
+func ports(m *meshconfig.MeshConfig, bad func(field, format string, a ...any)) {
+	out, in := m.GetProxyListenPort(), m.GetProxyInboundListenPort()
+	for _, f := range []struct {
+		name string
+		n    int32
+	}{{"proxyListenPort", out}, {"proxyInboundListenPort", in}} {
+		if f.n < 0 || f.n > 65535 {
+			bad(f.name, "%d is not a port", f.n)
+		}
+	}
+	if out == 0 {
+		out = 15001
+	}
+	if in == 0 {
+		in = 15006
+	}
+	if field := "proxyListenPort"; out == in {
+		if m.GetProxyListenPort() == 0 {
+			field = "proxyInboundListenPort"
+		}
+		bad(field, "%d is both the outbound and the inbound port of proxies", out)
+	}
+}
+
+func durations(m *meshconfig.MeshConfig, bad func(field, format string, a ...any)) {
+	const day = 24 * time.Hour
+	for _, f := range []struct {
+		name  string
+		d     *durationpb.Duration
+		least time.Duration
+	}{
+		{"connectTimeout", m.GetConnectTimeout(), time.Millisecond},
+		{"protocolDetectionTimeout", m.GetProtocolDetectionTimeout(), 0},
+		{"dnsRefreshRate", m.GetDnsRefreshRate(), time.Millisecond},
+	} {
+		if f.d != nil && (f.d.CheckValid() != nil || f.d.AsDuration() < f.least || f.d.AsDuration() > day) {
+			bad(f.name, "a duration from %v to %v is needed", f.least, day)
+		}
+	}
 }
