@@ -228,6 +228,27 @@ func TestClusterFolderGoneIsStale(t *testing.T) {
 	}
 }
 
+// TestClusterAboveIsReplaced: a folder that is another one because something above it was replaced, by a
+// link or a move, is read soon, and followed.
+func TestClusterAboveIsReplaced(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	write(t, pod("a", "10.0.0.1"), root, "v1", "c1", "a.yaml")
+	write(t, pod("a", "10.0.0.2"), root, "v2", "c1", "a.yaml")
+	must(t, os.Symlink("v1", filepath.Join(root, "current")))
+	s := cluster(t, filepath.Join(root, "current", "c1"))
+	s.waitIP(t, "a", "10.0.0.1")
+	must(t, os.Symlink("v2", filepath.Join(root, "next")))
+	must(t, os.Rename(filepath.Join(root, "next"), filepath.Join(root, "current")))
+	s.waitIP(t, "a", "10.0.0.2")
+	place(t, pod("a", "10.0.0.3"), root, "v2", "c1", "a.yaml")
+	s.waitIP(t, "a", "10.0.0.3")
+	write(t, pod("a", "10.0.0.4"), root, "v3", "c1", "a.yaml")
+	must(t, os.Rename(filepath.Join(root, "v2"), filepath.Join(root, "old")))
+	must(t, os.Rename(filepath.Join(root, "v3"), filepath.Join(root, "v2")))
+	s.waitIP(t, "a", "10.0.0.4")
+}
+
 func TestClusterFolderComesLate(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "c1")

@@ -23,19 +23,36 @@ func run(ctx context.Context, f follower) error {
 		if l.failing.IsZero() {
 			clear(touched)
 		}
-		timer := time.NewTimer(wait)
+		if err := w.await(ctx, wait, touched); err != nil {
+			return err
+		}
+		w.drain(touched)
+	}
+}
+
+// await waits for an event, or for the time, or until the folder itself is another one: there are no events
+// of what stands above it.
+func (w *watcher) await(ctx context.Context, wait time.Duration, touched map[string]bool) error {
+	for ; wait > 0; wait -= glance {
+		timer := time.NewTimer(min(wait, glance))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return ctx.Err()
 		case ev := <-w.events():
+			timer.Stop()
 			note(ev, touched)
+			return nil
 		case <-w.errors(): // events were lost: look
+			timer.Stop()
+			return nil
 		case <-timer.C:
 		}
-		timer.Stop()
-		w.drain(touched)
+		if w.replaced() {
+			return nil
+		}
 	}
+	return nil
 }
 
 // surveys bounds how often one look lists a folder that grows all the time.

@@ -14,6 +14,7 @@ import (
 const (
 	resync = time.Minute
 	retry  = time.Second
+	glance = time.Second // how often the folder is compared with what it was, as a whole
 )
 
 // watcher tells which paths had events. It is used by one goroutine; w is nil where the system
@@ -23,6 +24,7 @@ type watcher struct {
 	deaf bool // some folder is not watched
 	err  error
 	seen map[string]fs.FileInfo // watched folders, as they were just before
+	top  string                 // the one that holds the others
 }
 
 func newWatcher() *watcher {
@@ -53,6 +55,9 @@ func (w *watcher) cover(dirs []string) (fresh bool) {
 		known[d] = true
 	}
 	w.deaf, w.err = false, nil
+	if len(dirs) > 0 {
+		w.top = filepath.Clean(dirs[0])
+	}
 	for _, d := range dirs {
 		d = filepath.Clean(d)
 		info, err := os.Stat(d)
@@ -72,6 +77,16 @@ func (w *watcher) cover(dirs []string) (fresh bool) {
 	}
 	w.seen = seen
 	return fresh
+}
+
+// replaced reports whether the folder as a whole is another one, or gone.
+func (w *watcher) replaced() bool {
+	was := w.seen[w.top]
+	if was == nil {
+		return false
+	}
+	info, err := os.Stat(w.top)
+	return err != nil || !os.SameFile(was, info)
 }
 
 // events and errors are nil channels, which never deliver, where there is no watcher.
