@@ -182,8 +182,8 @@ func (s *Server) GRPCServerOptions() []grpc.ServerOption {
 		grpc.ForceServerCodecV2(wire.NewCodec()),
 		grpc.MaxRecvMsgSize(s.opt.MaxRequest),
 		grpc.MaxConcurrentStreams(100_000),
-		// Fewer and larger writes, from buffers that are shared: a connection holds one while it writes.
-		grpc.WriteBufferSize(128 << 10), grpc.SharedWriteBuffer(true),
+		// Fewer and larger writes; a connection holds a buffer only while it writes.
+		grpc.WriteBufferSize(128 << 10),
 		// Windows that adapt cost a ping, there and back, for each request.
 		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),

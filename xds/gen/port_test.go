@@ -193,7 +193,8 @@ func TestDNSClusterWithoutEndpointsIsEmpty(t *testing.T) {
 	got := map[string]string{}
 	for _, x := range build(t, gen.Clusters{}, s.shape(newMesh()), sidecar("c1", "a")) {
 		m := decode(t, x).(*clusterv3.Cluster)
-		got[m.Name] = fmt.Sprint(m.GetType(), len(m.GetLoadAssignment().GetEndpoints()), m.DnsRefreshRate != nil)
+		refreshed := m.ProtoReflect().Has(m.ProtoReflect().Descriptor().Fields().ByName("dns_refresh_rate"))
+		got[m.Name] = fmt.Sprint(m.GetType(), len(m.GetLoadAssignment().GetEndpoints()), refreshed)
 	}
 	want := map[string]string{"outbound|80||a.example": "STATIC 0 false", "outbound|81||a.example": "STRICT_DNS 1 true"}
 	if d := cmp.Diff(want, got); d != "" {
