@@ -174,6 +174,13 @@ func parseSettings(file string, data []byte, modified time.Time) (p parsed[*sett
 	if warning != "" {
 		p.warnings = []kube.Fault{{Line: fieldLine(data, warning), Reason: "unknown field " + strconv.Quote(warning) + " has no effect"}}
 	}
+	if nets, ok := m.(*meshconfig.MeshNetworks); ok {
+		var doubtful []kube.Fault
+		if p.faults, doubtful = unreachable(data, nets); len(p.faults) > 0 {
+			return p
+		}
+		p.warnings = append(p.warnings, doubtful...)
+	}
 	if mesh, ok := m.(*meshconfig.MeshConfig); ok {
 		if p.faults = unusable(data, mesh); len(p.faults) > 0 {
 			return p

@@ -130,6 +130,37 @@ func TestIncident69DistributeBesideFailover(t *testing.T) {
 	s.waitProblem(t, "")
 }
 
+// TestNetworksThatCannotBe: a gateway without a port or an address keeps the last good file.
+func TestNetworksThatCannotBe(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const good = "networks:\n  n2:\n    endpoints: [{fromRegistry: c2}]\n    gateways:\n    - {address: 10.20.0.1, port: 15443}\n"
+	write(t, good, dir, "networks.yaml")
+	s := mesh(t, dir)
+	s.waitRows(t, "MeshNetworks//networks")
+	before := s.now().log
+	for from, to := range map[string]string{
+		"15443":              "70000",
+		"port: 15443":        "port: 0",
+		"10.20.0.1":          "0.0.0.0",
+		"address: 10":        `address: "::", x: 10`,
+		"fromRegistry: c2":   "fromCidr: bogus",
+		"address: 10.20.0.1": "locality: r",
+	} {
+		place(t, strings.Replace(good, from, to, 1), dir, "networks.yaml")
+		s.waitProblem(t, "network n2: ")
+		place(t, good, dir, "networks.yaml")
+		s.waitProblem(t, "")
+	}
+	if now := s.now().log; len(now) != len(before) {
+		t.Errorf("log %v", now)
+	}
+	place(t, good+"  n1:\n    endpoints: [{fromRegistry: c2}]\n", dir, "networks.yaml")
+	if p := s.waitProblem(t, "the registry c2 is in network n1 as well"); p.Item != "networks.yaml" {
+		t.Errorf("problem %+v", p)
+	}
+}
+
 func TestMeshFolderGoneIsStale(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "d")

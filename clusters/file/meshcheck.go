@@ -2,8 +2,12 @@ package file
 
 import (
 	"fmt"
+	"maps"
+	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -102,4 +106,49 @@ func durations(m *meshconfig.MeshConfig, bad func(field, format string, a ...any
 			bad(f.name, "a duration from %v to %v is needed", f.least, day)
 		}
 	}
+}
+
+// unreachable lists gateways and ranges of networks that can't be, and doubtful what is set aside: a member is
+// in one network.
+func unreachable(data []byte, m *meshconfig.MeshNetworks) (bad, doubtful []kube.Fault) {
+	owner := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(m.GetNetworks())) {
+		n := m.Networks[name]
+		fault := func(value, format string, a ...any) kube.Fault {
+			return kube.Fault{Line: valueLine(data, value), Reason: "network " + name + ": " + fmt.Sprintf(format, a...)}
+		}
+		for _, g := range n.GetGateways() {
+			if g.GetPort() < 1 || g.GetPort() > 65535 {
+				bad = append(bad, fault(fmt.Sprint(g.GetPort()), "gateway port %d is not a port", g.GetPort()))
+			}
+			ip, err := netip.ParseAddr(g.GetAddress())
+			if g.GetAddress() == "" && g.GetRegistryServiceName() == "" || err == nil && ip.IsUnspecified() {
+				bad = append(bad, fault(g.GetAddress(), "gateway address %q leads nowhere", g.GetAddress()))
+			}
+		}
+		for _, e := range n.GetEndpoints() {
+			if c := e.GetFromCidr(); c != "" {
+				if _, err := netip.ParsePrefix(c); err != nil {
+					bad = append(bad, fault(c, "fromCidr %q is not a range of addresses", c))
+				}
+			}
+			if r := e.GetFromRegistry(); r != "" && owner[r] != "" && owner[r] != name {
+				doubtful = append(doubtful, fault(r, "the registry %s is in network %s as well", r, owner[r]))
+			} else if r != "" {
+				owner[r] = name
+			}
+		}
+	}
+	return bad, doubtful
+}
+
+// valueLine finds the last line that has a value, 1 if none has.
+func valueLine(data []byte, value string) int {
+	line := 1
+	for i, l := range strings.Split(string(data), "\n") {
+		if value != "" && strings.Contains(l, value) {
+			line = i + 1
+		}
+	}
+	return line
 }
