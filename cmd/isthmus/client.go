@@ -91,6 +91,9 @@ func (o *outlet) Write(b []byte) (int, error) {
 func (v *view) wide() bool { return v.format == output.Wide }
 
 func (v *view) get(ctx context.Context, path string, query url.Values) ([]byte, error) {
+	if v.timeout <= 0 {
+		return nil, usageError("--timeout must be above 0")
+	}
 	hub := v.hub
 	if !strings.Contains(hub, "://") {
 		hub = "http://" + hub

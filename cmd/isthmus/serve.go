@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -123,10 +124,41 @@ func (o *serveOptions) check() error {
 	case o.grpcAddr == "" && o.httpAddr == "" && o.monitoringAddr == "":
 		return usageError("every listen address is empty: nothing would be served")
 	}
+	if err := o.checkValues(); err != nil {
+		return err
+	}
 	if info, err := os.Stat(o.dir); err != nil {
 		return fmt.Errorf("--dir: %w", err)
 	} else if !info.IsDir() {
 		return fmt.Errorf("--dir: %s is a file; name the folder that holds one folder per cluster", o.dir)
+	}
+	return nil
+}
+
+// domains are names of domains.
+var domains = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+
+func (o *serveOptions) checkValues() error {
+	for _, f := range []struct {
+		name string
+		d    time.Duration
+	}{
+		{"sync-timeout", o.syncTimeout}, {"stale-after", o.staleAfter}, {"endpoint-debounce", o.endpointQuiet}, {"endpoint-debounce-max", o.endpointMax},
+		{"config-debounce", o.configQuiet}, {"config-debounce-max", o.configMax}, {"max-connection-age", o.maxConnectionAge}, {"shutdown-grace", o.shutdownGrace},
+	} {
+		if f.d < 0 {
+			return usageError("--%s must not be negative", f.name)
+		}
+	}
+	switch {
+	case o.endpointMax < o.endpointQuiet:
+		return usageError("--endpoint-debounce-max must not be below --endpoint-debounce")
+	case o.configMax < o.configQuiet:
+		return usageError("--config-debounce-max must not be below --config-debounce")
+	case !domains.MatchString(o.domain):
+		return usageError("--domain %q is not the name of a domain", o.domain)
+	case o.trustDomain != "" && !domains.MatchString(o.trustDomain):
+		return usageError("--trust-domain %q is not the name of a domain", o.trustDomain)
 	}
 	return nil
 }
