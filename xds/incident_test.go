@@ -268,6 +268,38 @@ func TestRefusedListenerIsTriedAgain(t *testing.T) {
 	})
 }
 
+// TestListenerOfATakenPort: a listener whose port another process has for a while is there soon after; as
+// long as it is refused, it is tried ever more seldom.
+func TestListenerOfATakenPort(t *testing.T) {
+	both(t, func(t *testing.T, p wire.Protocol) {
+		start := time.Now()
+		free := 8 * time.Second
+		r := newRig(t)
+		e := r.envoy(p, node(1), func(e *xdstest.Envoy) {
+			e.Fault = func(url, _ string, _ []byte) string {
+				if url == gen.ListenerURL && time.Since(start) < free {
+					return "Address already in use"
+				}
+				return ""
+			}
+		})
+		defer e.Disconnect()
+		r.mesh.Set(svc("foo.x", 0, "10.0.0.1"))
+		time.Sleep(free + 8*time.Second)
+		r.converged(1, e)
+		start, free = time.Now(), time.Hour
+		other := svc("bar.x", 0, "10.0.0.2")
+		other.Ports = []uint16{81}
+		before := e.Refusals()
+		r.mesh.Set(other)
+		time.Sleep(free + 6*time.Minute)
+		r.converged(1, e)
+		if n := e.Refusals() - before; n < 10 || n > 30 {
+			t.Errorf("refused %d times in an hour", n)
+		}
+	})
+}
+
 // TestRemovalInARefusedResponse: a delta proxy applies what a refused response removes and still says, when
 // it connects again, that it has it. It is told again, or it would not be sent it when it is back.
 func TestRemovalInARefusedResponse(t *testing.T) {

@@ -32,7 +32,7 @@ func (st *stream) answered(w *watch, nonce string, f *wire.Fault) {
 	}
 	st.status.acked(w, nonce, p.version)
 	if w.nacked && len(w.rejected) == 0 {
-		w.nacked = false
+		w.nacked, w.patience = false, 0
 		w.recovered()
 	}
 	progress := w.rule.retried && st.progress(w, p)
@@ -46,6 +46,13 @@ func (st *stream) answered(w *watch, nonce string, f *wire.Fault) {
 		w.retry()
 	}
 }
+
+// What a proxy refuses for a reason that may pass, and that nothing tells the hub of, is tried again after
+// a while: a port that another process has for a moment.
+const (
+	retryFirst = 5 * time.Second
+	retryLast  = 5 * time.Minute
+)
 
 // progress reports whether an accepted response gave the proxy, or took from it, what may have been in the
 // way of something that it refused.
@@ -106,6 +113,10 @@ func (st *stream) refused(w *watch, p pending, f *wire.Fault) {
 	}
 	for _, id := range guilty {
 		st.reject(w, id, p)
+	}
+	if w.rule.retried {
+		w.patience = min(max(2*w.patience, retryFirst), retryLast)
+		st.again.Reset(w.patience)
 	}
 	if w.rule.whole && st.protocol == wire.SotW {
 		w.answer = w.answer || len(ids) > 0

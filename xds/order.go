@@ -25,8 +25,8 @@ type rule struct {
 	// emptied: a name without data is told as an empty resource. Envoy keeps the endpoints of a
 	// removed assignment.
 	emptied bool
-	// retried: what was refused is tried again once the proxy has accepted something else. A listener may be
-	// refused because another has yet to leave its address.
+	// retried: what was refused is tried again once the proxy has accepted something else, and after a
+	// while. A listener may be refused because something else has yet to leave its address.
 	retried bool
 	// follows is the type whose sent resources start to wait for the equally named ones of this type.
 	follows string

@@ -53,6 +53,7 @@ type stream struct {
 	nonce    uint64
 	opened   time.Time
 	gate     gate
+	again    *time.Timer // when listeners that were refused are tried again
 	timer    *time.Timer // end of the gate, or of the wait for types that a new stream will ask for
 	scratch  []*watch
 	alarm    <-chan time.Time // of timer while it runs
@@ -71,6 +72,8 @@ func (s *Server) newStream(p wire.Protocol, peer Peer) *stream {
 	st.status = newStreamStatus(p, peer.Context(), s.now())
 	st.timer = time.NewTimer(time.Hour)
 	st.timer.Stop()
+	st.again = time.NewTimer(time.Hour)
+	st.again.Stop()
 	st.deadline = time.AfterFunc(time.Hour, func() { st.cancel(errSlow) })
 	st.deadline.Stop()
 	return st
@@ -118,6 +121,12 @@ func (st *stream) run() error {
 			st.woken = true
 		case <-st.alarm:
 			st.alarm, st.gate.nonce = nil, 0
+		case <-st.again.C:
+			for _, w := range st.watches {
+				if w != nil && w.rule.retried {
+					w.retry()
+				}
+			}
 		case f := <-st.asks:
 			f()
 			continue
@@ -146,6 +155,7 @@ func (st *stream) end() error {
 	defer st.s.tables.left(st.t)
 	defer st.leaveClasses()
 	st.timer.Stop()
+	st.again.Stop()
 	st.deadline.Stop()
 	for _, w := range st.watches {
 		if w != nil {

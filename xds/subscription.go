@@ -2,6 +2,7 @@ package xds
 
 import (
 	"slices"
+	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -28,12 +29,13 @@ type watch struct {
 	sent *roaring.Bitmap
 	last uint64      // version it has been brought to; 0 before the first response
 	good []*resource // SotW full-state types: what it last accepted, by number
-	// rejected versions, not sent again until the content changes.
+	// rejected versions, not sent again until the content changes, or rule.retried says so.
 	rejected map[uint32]uint64
-	nacked   bool     // its last answer was a refusal
-	counted  func()   // ends the count of that in pilot_xds_*_reject; nil if it is not counted
-	warned   throttle // of logged refusals
-	shown    bool     // the status lists names of rejected
+	nacked   bool          // its last answer was a refusal
+	counted  func()        // ends the count of that in pilot_xds_*_reject; nil if it is not counted
+	warned   throttle      // of logged refusals
+	patience time.Duration // until what is refused is tried again; 0 if nothing is
+	shown    bool          // the status lists names of rejected
 	// known versions of a reconnecting proxy, until the first response.
 	known map[uint32]string
 	// early is what it was sent before it asked for the type that follows this one.

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -73,12 +74,19 @@ func (e *Envoy) faults(url string, items []item) (bad map[string]bool, reasons [
 		}
 		bad[i.name] = true
 		reasons = append(reasons, i.name+": "+why)
-		if e.refused[url+"/"+i.name] == i.body {
+		late := url == gen.ListenerURL && time.Since(e.lastRefusal) >= patience
+		if e.refused[url+"/"+i.name] == i.body && !late {
 			e.violation("%s: refused content of %s was sent again", url, i.name)
 		}
 	}
+	if len(bad) > 0 && url == gen.ListenerURL {
+		e.lastRefusal = time.Now()
+	}
 	return bad, reasons
 }
+
+// patience is how soon a listener may be tried again as it was.
+const patience = 5 * time.Second
 
 func (e *Envoy) clusters(items []item, removed []string, bad map[string]bool) {
 	t := e.types[gen.ClusterURL]

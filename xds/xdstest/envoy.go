@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -31,23 +32,24 @@ type Envoy struct {
 	// Trace, which may be nil, is told of every message. Set before Connect.
 	Trace func(line string)
 
-	mu         sync.Mutex
-	stream     Stream // guarded by mu, as are all below
-	types      map[string]*typeState
-	warming    map[string]bool
-	withheld   []proto.Message // ACKs of clusters
-	hold       map[string]bool // types whose ACKs the test delays
-	delayed    []proto.Message
-	deferred   bool // the request for clusters waits for the end of warming
-	introduced bool
-	violations []string
-	refused    map[string]string                   // last refused body that the server knows of, by type and name
-	telling    map[proto.Message]map[string]string // refused bodies by the request that says so
-	told       map[string]string                   // refused bodies that the server may not have heard of
-	received   map[string]int
-	refusals   int
-	done       chan struct{}
-	err        error
+	mu          sync.Mutex
+	stream      Stream // guarded by mu, as are all below
+	types       map[string]*typeState
+	warming     map[string]bool
+	withheld    []proto.Message // ACKs of clusters
+	hold        map[string]bool // types whose ACKs the test delays
+	delayed     []proto.Message
+	deferred    bool // the request for clusters waits for the end of warming
+	introduced  bool
+	violations  []string
+	refused     map[string]string                   // last refused body that the server knows of, by type and name
+	telling     map[proto.Message]map[string]string // refused bodies by the request that says so
+	told        map[string]string                   // refused bodies that the server may not have heard of
+	received    map[string]int
+	lastRefusal time.Time // of a listener
+	refusals    int
+	done        chan struct{}
+	err         error
 }
 
 // typeState is what the client holds of one type.
