@@ -280,11 +280,7 @@ func (c *Controller) nextTime() time.Time {
 		sooner(at)
 	}
 	if c.opts.ScrubEvery > 0 && c.open && !c.debounce.pending() {
-		if c.pass == nil {
-			sooner(c.nextScrub)
-		} else {
-			sooner(time.Now())
-		}
+		sooner(c.nextScrub)
 	}
 	for _, m := range c.attached {
 		for _, in := range m.instances() {

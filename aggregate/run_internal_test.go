@@ -127,7 +127,7 @@ func TestScrubTakesSteps(t *testing.T) {
 	c.commit(time.Now())
 	later := time.Now().Add(time.Hour)
 	steps, checked := 0, func() float64 { return counted(t, c.metrics.scrubbed) }
-	for c.scrub(later); c.pass != nil; c.scrub(later) {
+	for c.scrub(later); c.pass != nil; c.scrub(c.nextScrub) {
 		if steps++; steps != 2 {
 			continue
 		}
@@ -142,7 +142,7 @@ func TestScrubTakesSteps(t *testing.T) {
 		t.Errorf("%v checked, %v drifted, want 2 and none", checked(), counted(t, c.metrics.drift))
 	}
 	c.nextScrub = time.Time{}
-	for c.scrub(later); c.pass != nil; c.scrub(later) {
+	for c.scrub(later); c.pass != nil; c.scrub(c.nextScrub) {
 		w := &model.Workload{Kind: model.KindPod, Namespace: "ns", Name: "new"}
 		c.state.put(c.state.shard(benchKey(1)), model.RowKey{Kind: model.RowWorkload, Key: "new"}, w)
 	}

@@ -15,8 +15,8 @@ import (
 const (
 	scrubBatch = 64
 	scrubStep  = 10_000
-	// scrubRest is how many times as long as a pass took the controller is left alone before the next: a
-	// pass over many rows takes less than 0.2 % of a processor.
+	// scrubRest is how many times as long as a step took the controller is left alone before the next:
+	// however many rows there are, checking them takes less than 0.2 % of a processor.
 	scrubRest = 500
 )
 
@@ -30,7 +30,6 @@ type pass struct {
 	workloads bool             // the second phase
 	selecting func(*model.Workload) bool
 	touched   *touched
-	took      time.Duration // so far
 }
 
 // touched is what changed since a pass began.
@@ -48,7 +47,7 @@ func (t *touched) has(k hostKey) bool {
 // scrub checks some of the published services against a merge that uses no index, when it is time to.
 // It reads so many rows, and goes on when it is called again.
 func (c *Controller) scrub(now time.Time) {
-	if c.opts.ScrubEvery < 0 || !c.open || c.pass == nil && now.Before(c.nextScrub) {
+	if c.opts.ScrubEvery < 0 || !c.open || now.Before(c.nextScrub) {
 		return
 	}
 	begin := time.Now()
@@ -63,12 +62,12 @@ func (c *Controller) scrub(now time.Time) {
 			p.workloads, p.rest, p.selecting = true, c.state.shardKeys(), p.rows.selecting()
 		default:
 			c.check(now)
-			c.nextScrub = now.Add(max(c.opts.ScrubEvery, scrubRest*(p.took+time.Since(begin))))
 			c.endPass()
+			c.nextScrub = now.Add(max(c.opts.ScrubEvery, scrubRest*time.Since(begin)))
 			return
 		}
 	}
-	c.pass.took += time.Since(begin)
+	c.nextScrub = now.Add(scrubRest * time.Since(begin))
 }
 
 func (c *Controller) beginPass() {

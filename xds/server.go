@@ -43,7 +43,7 @@ type Options struct {
 
 	MaxNames   int // names of one type that one stream may subscribe; 250 000
 	MaxRequest int // encoded size of one request in bytes; 4 MiB and 160 for each of MaxNames
-	// MemoBytes of encoded resources are kept for reuse; 512 MiB. What is beyond is made anew for each
+	// MemoBytes of encoded resources are kept for reuse; 2 GiB. What is beyond is made anew for each
 	// proxy: correct, and slower.
 	MemoBytes   int64
 	IntroWait   time.Duration // how long a stream may take until it has sent its node; 10 s
@@ -82,7 +82,7 @@ func (o Options) withDefaults() Options {
 // Defaults of Options that programs show.
 const (
 	DefaultMaxRequest = 4<<20 + defaultNames*nameBytes
-	DefaultMemoBytes  = 512 << 20
+	DefaultMemoBytes  = 2 << 30
 
 	defaultNames = 250_000
 )
