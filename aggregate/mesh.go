@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"cmp"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -160,17 +161,25 @@ func gateways(nets *meshconfig.MeshNetworks) []pushcontext.Gateway {
 			if g.GetAddress() == "" {
 				continue
 			}
-			gw := pushcontext.Gateway{Network: name}
-			if ip, err := netip.ParseAddr(g.GetAddress()); err == nil {
-				gw.Addr = netip.AddrPortFrom(ip.Unmap(), uint16(g.GetPort()))
-			} else {
-				gw.Host, gw.Addr = g.GetAddress(), netip.AddrPortFrom(netip.Addr{}, uint16(g.GetPort()))
-			}
-			out = append(out, gw)
+			out = append(out, gateway(name, g))
 		}
 	}
 	slices.SortFunc(out, compareGateways)
 	return slices.Compact(out)
+}
+
+// gateway reads one gateway. One that can't be dialled stays, unusable: its network is still another
+// one.
+func gateway(network string, g *meshconfig.Network_IstioNetworkGateway) pushcontext.Gateway {
+	port := uint16(0)
+	if g.GetPort() <= math.MaxUint16 {
+		port = uint16(g.GetPort())
+	}
+	ip, err := netip.ParseAddr(g.GetAddress())
+	if err != nil || port == 0 || ip.IsUnspecified() {
+		return pushcontext.Gateway{Network: network, Host: g.GetAddress(), Addr: netip.AddrPortFrom(netip.Addr{}, port)}
+	}
+	return pushcontext.Gateway{Network: network, Addr: netip.AddrPortFrom(ip.Unmap(), port)}
 }
 
 func compareGateways(a, b pushcontext.Gateway) int {

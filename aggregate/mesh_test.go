@@ -52,6 +52,28 @@ func TestMeshNetworks(t *testing.T) {
 	}
 }
 
+// A gateway that can't be dialled is kept, so that its network stays apart, but is never usable: a port out
+// of range must not become another port.
+func TestMeshGatewaysThatCannotBeDialled(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		address string
+		port    uint32
+		usable  bool
+	}{
+		{"10.0.0.1", 15443, true}, {"10.0.0.1", 65535, true}, {"10.0.0.1", 65536 + 80, false}, {"10.0.0.1", 0, false},
+		{"0.0.0.0", 15443, false}, {"::", 15443, false}, {"gw.example", 15443, false},
+	} {
+		nets := &meshconfig.MeshNetworks{Networks: map[string]*meshconfig.Network{"n1": {Gateways: []*meshconfig.Network_IstioNetworkGateway{
+			{Gw: &meshconfig.Network_IstioNetworkGateway_Address{Address: tc.address}, Port: tc.port},
+		}}}}
+		m := rebuilt(t, "a", service(kube("c1"), "a"), meshRow(nets, model.ConfigNetworks)).Shape.Mesh
+		if usable := len(m.NetworkGateways("n1", "c1")) == 1; usable != tc.usable || !m.HasGateway("n1") {
+			t.Errorf("%s port %d: usable %v, want %v; network known %v", tc.address, tc.port, usable, tc.usable, m.HasGateway("n1"))
+		}
+	}
+}
+
 func TestMeshDefaults(t *testing.T) {
 	t.Parallel()
 	c := rebuilt(t, "a", service(kube("c1"), "a")).Shape.Mesh.Config
