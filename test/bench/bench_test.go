@@ -134,3 +134,16 @@ func TestVerdicts(t *testing.T) {
 		}
 	}
 }
+
+// A change that is timed must reach every proxy: other changes may not overwrite it before it is sent.
+func TestTimedServicesAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	for _, services := range []int{2, 3, 20} {
+		for range 1000 {
+			a, b := timed(services), other(services)
+			if a < 0 || a >= services || b < 0 || b >= services || a == b || a%2 != 0 || b%2 != 1 {
+				t.Fatalf("of %d services, %d is timed and %d changed beside it", services, a, b)
+			}
+		}
+	}
+}

@@ -66,9 +66,15 @@ func (r *run) address() string {
 	return fmt.Sprintf("10.25%d.1%02d.1%02d", r.unique/10000, r.unique/100%100, r.unique%100)
 }
 
+// timed gives the number of a service whose changes are timed, and other one whose changes are not: what
+// came after a timed change must not take its place before it was sent.
+func timed(services int) int { return rand.IntN((services+1)/2) * 2 }
+
+func other(services int) int { return rand.IntN(services/2)*2 + 1 }
+
 // once makes one change and waits until it is everywhere.
 func (r *run) once(ctx context.Context, count int, d *delays) error {
-	c := Change{Service: rand.IntN(r.spec.Services), Count: count, Every: r.burstEvery, Marker: r.address()}
+	c := Change{Service: timed(r.spec.Services), Count: count, Every: r.burstEvery, Marker: r.address()}
 	w := r.fleet.Watch(c.Marker, fleet.EndpointURL, r.group())
 	defer w.Stop()
 	at, err := call[Change, int64](ctx, r.server, "Change", c)

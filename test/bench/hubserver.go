@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
@@ -105,7 +104,7 @@ func (h *hubServer) churn(ctx context.Context, every time.Duration, made chan<- 
 			return
 		case <-t.C:
 			n++
-			if h.mesh.change(rand.IntN(h.mesh.spec.Services), scratch(n)) != nil {
+			if h.mesh.change(other(h.mesh.spec.Services), scratch(n)) != nil {
 				n--
 			}
 		}
