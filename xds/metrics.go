@@ -16,7 +16,7 @@ import (
 type metrics struct {
 	internalErrors prometheus.Counter
 	writeTimeouts  prometheus.Counter
-	refusedStreams prometheus.Counter
+	refusedStreams map[string]prometheus.Counter // by reason
 	panics         prometheus.Counter
 	connected      *census
 	convergence    prometheus.Histogram
@@ -46,7 +46,7 @@ func newMetrics(reg prometheus.Registerer, rules []rule) *metrics {
 	m := &metrics{
 		internalErrors: b.counter("pilot_total_xds_internal_errors", "Resources that could not be generated.").WithLabelValues(),
 		writeTimeouts:  b.counter("pilot_xds_write_timeout", "Streams closed because the proxy did not read.").WithLabelValues(),
-		refusedStreams: b.counter("isthmus_xds_refused_streams_total", "Streams refused by admission.").WithLabelValues(),
+		refusedStreams: map[string]prometheus.Counter{},
 		panics:         b.counter("isthmus_xds_stream_panics_total", "Streams closed by a fault of the hub.").WithLabelValues(),
 		connected:      newCensus(b.gauge("pilot_xds", "Connected proxies.", "version"), maxVersions),
 		convergence:    b.histogram("pilot_proxy_convergence_time", "Seconds from a commit to its last response to a proxy.", seconds()).WithLabelValues().(prometheus.Histogram),
@@ -58,6 +58,10 @@ func newMetrics(reg prometheus.Registerer, rules []rule) *metrics {
 	}
 	for i := range m.types {
 		m.types[i].register(b, rules[i].short)
+	}
+	refused := b.counter("isthmus_xds_refused_streams_total", "Streams refused before they were a proxy's.", "reason")
+	for reason := range refusalReasons() {
+		m.refusedStreams[reason] = refused.WithLabelValues(reason)
 	}
 	return m
 }

@@ -124,10 +124,11 @@ type Server struct {
 	wakes    atomic.Uint64
 
 	mu       sync.RWMutex
-	streams  []*stream // guarded by mu; by slot
-	free     []uint32  // guarded by mu
-	failures []Failure // guarded by mu; the last few
-	faults   throttle  // guarded by mu; of logged panics
+	streams  []*stream            // guarded by mu; by slot
+	free     []uint32             // guarded by mu
+	failures []Failure            // guarded by mu; the last few
+	faults   throttle             // guarded by mu; of logged panics
+	turned   map[string]*throttle // guarded by mu; of logged refusals, by reason
 
 	running sync.WaitGroup
 }
@@ -136,6 +137,7 @@ type Server struct {
 func NewServer(o Options) *Server {
 	s := &Server{
 		opt: o.withDefaults(), hub: o.Hub, faults: throttle{every: panicLogEvery}, unserved: unserved(), byURL: map[string]int{}, seed: maphash.MakeSeed(), classes: newClasses(),
+		turned: map[string]*throttle{},
 	}
 	s.log, s.lists = s.opt.Log, wire.NewNameLists(s.seed)
 	s.order()
@@ -209,15 +211,16 @@ func (s *Server) DeltaAggregatedResources(g discoveryv3.AggregatedDiscoveryServi
 // Serve serves one stream until the peer ends it or a rule does; the error is a gRPC status.
 func (s *Server) Serve(p wire.Protocol, peer Peer) error {
 	if s.hub.Current() == nil || !s.opt.Ready() {
-		return errNotReady
+		return s.turnedAway(refusedNotReady, "", remote(peer.Context()), errNotReady)
 	}
-	if err := s.admitted.admit(peer.Context()); err != nil {
-		s.metrics.refusedStreams.Inc()
-		return err
+	if err := s.admitted.admit(peer.Context()); err == errBusy {
+		return s.turnedAway(refusedBusy, "", remote(peer.Context()), err)
+	} else if err != nil {
+		return err // it left while it waited
 	}
 	st := s.newStream(p, peer)
 	if !s.enter(st) {
-		return errDraining
+		return s.turnedAway(refusedDraining, "", remote(peer.Context()), errDraining)
 	}
 	go func() {
 		defer close(st.requests)
@@ -232,6 +235,7 @@ func (s *Server) Serve(p wire.Protocol, peer Peer) error {
 		_ = st.contain(st.end)
 		_ = st.contain(func() error { return s.leave(st) })
 		_ = st.contain(s.tidy)
+		_ = st.contain(func() error { st.departed(err); return nil })
 		done <- err
 	}()
 	// A write that hangs can only be ended by returning from here.

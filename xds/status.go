@@ -66,11 +66,15 @@ type streamStatus struct {
 }
 
 func newStreamStatus(p wire.Protocol, ctx context.Context, now time.Time) *streamStatus {
-	s := &streamStatus{p: ProxyStatus{Protocol: p, Connected: now}}
+	return &streamStatus{p: ProxyStatus{Protocol: p, Connected: now, Peer: remote(ctx)}}
+}
+
+// remote is the address that a stream comes from, "" if unknown.
+func remote(ctx context.Context) string {
 	if from, ok := peer.FromContext(ctx); ok && from.Addr != nil {
-		s.p.Peer = from.Addr.String()
+		return from.Addr.String()
 	}
-	return s
+	return ""
 }
 
 func (s *streamStatus) introduced(id *identity) {

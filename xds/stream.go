@@ -44,6 +44,8 @@ type stream struct {
 	deadline *time.Timer // fires when a write takes too long
 
 	id       *identity
+	refusal  string // why the stream is refused, while it has no id
+	claimed  string // the id that a refused node gives
 	counted  func() // ends the count of the stream in pilot_xds; nil before it has introduced itself
 	aud      *audience
 	past     []*audience // earlier ones that some type has yet to get over
@@ -131,6 +133,7 @@ func (st *stream) run() error {
 			f()
 			continue
 		case <-late:
+			st.refusal = refusedSilent
 			return status.Errorf(codes.DeadlineExceeded, "the stream has not had a request with a node within %v", st.s.opt.IntroWait)
 		case <-age:
 			return errAge
@@ -246,14 +249,17 @@ func (st *stream) owedFirst(w *watch) {
 
 // introduce takes the node of the first request.
 func (st *stream) introduce(r *wire.Request) error {
+	st.refusal = refusedNode
 	if r.Node == nil {
 		return errNoNode
 	}
 	id, err := parseNode(r.Node, st.s.opt.ClusterAliases)
 	if err != nil {
+		st.claimed = claimedID(r.Node)
 		return err
 	}
 	if known := st.s.opt.KnownCluster; known != nil && !known(id.class.Cluster) {
+		st.refusal, st.claimed = refusedCluster, id.id
 		return invalid("node %s is of cluster %q, which this hub does not know; check the node metadata CLUSTER_ID", id.id, id.class.Cluster)
 	}
 	st.id = id
