@@ -36,6 +36,7 @@ func hubCluster(hub string) ([]*clusterv3.Cluster, error) {
 	return []*clusterv3.Cluster{{
 		Name:                          hubName,
 		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: kind},
+		DnsLookupFamily:               clusterv3.Cluster_ALL, // the hub may listen on one address of those that its name has
 		ConnectTimeout:                durationpb.New(time.Second),
 		TypedExtensionProtocolOptions: map[string]*anypb.Any{httpOptions: options},
 		LoadAssignment: &endpointv3.ClusterLoadAssignment{
