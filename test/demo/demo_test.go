@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,6 +50,45 @@ func TestDemoOnce(t *testing.T) {
 	if t.Failed() {
 		t.Log(out)
 	}
+}
+
+// TestDemoTakesOtherPorts: a port that another program took between being found free and the hub's start
+// costs a second start.
+func TestDemoTakesOtherPorts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	hub := filepath.Join(dir, "hub")
+	script := fmt.Sprintf(`#!/bin/sh
+[ -e %[1]s/tried ] && exec "$ISTHMUS_BIN" "$@"
+: > %[1]s/tried
+exec "$ISTHMUS_BIN" "$@" --grpc-addr %[2]s
+`, dir, listening(t))
+	if err := os.WriteFile(hub, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{dir: dir, clusters: example}
+	defer func() {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := s.startHub(t.Context(), options{hub: hub}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "tried")); err != nil {
+		t.Error(err)
+	}
+}
+
+// listening is an address that is taken.
+func listening(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l.Addr().String()
 }
 
 // reader calls a function with all that was written when that holds the text.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/bootstrap"
@@ -106,20 +107,38 @@ func copyClusters(to, from string, block netip.Prefix) error {
 }
 
 func (s *stage) startHub(ctx context.Context, o options, out io.Writer) error {
-	ports, err := freePorts(3)
-	if err != nil {
-		return err
-	}
 	log := filepath.Join(s.dir, "hub.log")
-	s.hub, err = envoytest.LaunchHub(ctx, envoytest.HubOptions{
-		Binary: o.hub, Dir: s.clusters, GRPC: ports[0], HTTP: ports[1], Monitoring: ports[2], Log: log,
-	})
+	var err error
+	for range hubTries {
+		if s.hub, err = s.launchHub(ctx, o, log); err == nil || !strings.Contains(err.Error(), taken) {
+			break
+		}
+	}
 	if err != nil {
 		return err
 	}
 	s.onClose(s.hub.Stop)
 	say(out, "hub", "%s, log in %s", s.hub.GRPC, log)
 	return nil
+}
+
+// A port that was free may be taken before the hub has it.
+const (
+	hubTries = 5
+	taken    = "address already in use"
+)
+
+func (s *stage) launchHub(ctx context.Context, o options, log string) (*envoytest.Hub, error) {
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.RemoveAll(log); err != nil { // of an earlier try, whose error is not this one's
+		return nil, err
+	}
+	return envoytest.LaunchHub(ctx, envoytest.HubOptions{
+		Binary: o.hub, Dir: s.clusters, GRPC: ports[0], HTTP: ports[1], Monitoring: ports[2], Log: log,
+	})
 }
 
 // freePorts are addresses that nothing listens on.
@@ -146,6 +165,9 @@ func (s *stage) startBackends(ctx context.Context, _ options, out io.Writer) err
 	var names []string
 	for _, e := range s.services.endpoints() {
 		b, err := envoytest.Serve(envoytest.BackendOptions{Kind: e.kind, Addr: e.addr, Name: e.name, Cluster: e.cluster})
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("%w (do backends of the quick start still run, or another example's? 'ss -ltnp' tells)", err)
+		}
 		if err != nil {
 			return err
 		}
