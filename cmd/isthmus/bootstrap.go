@@ -21,13 +21,14 @@ func newBootstrap() *cobra.Command {
 		Short: "Print the configuration that an Envoy starts with",
 		Long: `Print the bootstrap of an Envoy proxy: who it is and where its hub listens. Everything else comes
 from the hub. The proxy's services are those that have an endpoint at its address (--ip) in its cluster.`,
-		Example: `  # a sidecar whose application talks through http_proxy or localhost ports, not through interception
+		Example: `  # a sidecar without interception: the application connects to service ports at the sidecar's address
   isthmus bootstrap --id web-1.shop --cluster east --ip 127.0.0.2 --interception NONE --hub 127.0.0.1:15010 > web.yaml
-  envoy -c web.yaml
+  envoy -c web.yaml --use-dynamic-base-id
 
-  # a gateway that listens on every HTTP service port
-  isthmus bootstrap --type router --id gateway-1.edge --cluster east --hub 127.0.0.1:15010 --expose`,
-		Args: cobra.NoArgs,
+  # a gateway that listens on every TCP service port, beside it on the same machine
+  isthmus bootstrap --type router --id gateway-1.edge --cluster east --hub 127.0.0.1:15010 --expose --admin-port 15100 > gateway.yaml
+  envoy -c gateway.yaml --use-dynamic-base-id`,
+		Args: none,
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		var err error

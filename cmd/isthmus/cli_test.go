@@ -131,11 +131,12 @@ func TestExitCodes(t *testing.T) {
 		says string // on stderr
 	}{
 		{"version", exitOK, ""},
+		{"--version", exitOK, ""},
 		{"--help", exitOK, ""},
 		{"cluster", exitOK, ""},
 		{"nonsense", exitUsage, "nonsense"},
 		{"cluster nonsense", exitUsage, "isthmus cluster --help"},
-		{"cluster list extra", exitUsage, "extra"},
+		{"cluster list extra", exitUsage, `"extra" is a word too many: see 'isthmus cluster list --help'`},
 		{"cluster list --nonsense", exitUsage, "--nonsense"},
 		{"cluster list -o xml --hub " + hub, exitUsage, "json, yaml"},
 		{"cluster list --hub http://", exitUsage, "is not a URL like"},

@@ -34,7 +34,7 @@ items that can't be read and keep their last good content, NOT-SERVED objects of
 accepts but does not use; -o wide lists the last two behind the table, and endpoints of services that
 nothing defines.`,
 		Example: "  isthmus cluster list\n  isthmus cluster list -o wide\n  isthmus cluster list -o json | jq -r '.[] | select(.state != \"live\") | .id'",
-		Args:    cobra.NoArgs,
+		Args:    none,
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		var clusters []debug.Cluster

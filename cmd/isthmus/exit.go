@@ -60,6 +60,14 @@ func withCodes(c *cobra.Command) {
 	}
 }
 
+// none demands that no words follow.
+func none(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError("%q is a word too many: see '%s --help'", args[0], c.CommandPath())
+	}
+	return nil
+}
+
 // group makes a command that only holds others print its help when called alone, and refuse words
 // that it does not know.
 func group(c *cobra.Command) {

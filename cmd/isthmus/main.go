@@ -50,9 +50,11 @@ func newRoot(now func() time.Time) *cobra.Command {
 commands look into a running one.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage, 3 the named thing does not exist.`,
+		Version:       build().Version, // adds --version
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.SetVersionTemplate(build().String())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newServe(), newBootstrap(), newVersion(), newCluster(now), newProxy(now), newService(now))
 	withCodes(root)

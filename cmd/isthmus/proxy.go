@@ -30,7 +30,7 @@ func newProxyList(now func() time.Time) *cobra.Command {
 		Long: `List connected proxies. For each type: SYNCED, STALE (sent, not acknowledged), NOT-SENT, or ERROR (the
 proxy refuses a resource and keeps its last good one). -o wide lists what is refused, and why, behind the table.`,
 		Example: "  isthmus proxy list\n  isthmus proxy list -o wide",
-		Args:    cobra.NoArgs,
+		Args:    none,
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return v.print(c, "/debug/connections", nil, func(w io.Writer, raw []byte) error {

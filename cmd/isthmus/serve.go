@@ -61,7 +61,7 @@ cluster has been read or its --sync-timeout has passed; until then proxies are t
 		Example: `  isthmus serve --dir examples/two-clusters
   isthmus serve --dir /etc/isthmus --cluster-id east --log-format json
   isthmus serve --dir DIR --grpc-addr 127.0.0.1:15010 --http-addr 127.0.0.1:8080 --monitoring-addr ''`,
-		Args: cobra.NoArgs,
+		Args: none,
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := o.check(); err != nil {

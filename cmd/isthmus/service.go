@@ -31,7 +31,7 @@ func newServiceList(now func() time.Time) *cobra.Command {
 		Long: `List services. ENDPOINTS shows healthy/all for each cluster that has any; LEFT-OUT counts candidates
 that nobody is sent and CONFLICTS disagreements between clusters: 'isthmus service explain HOST' names them.`,
 		Example: "  isthmus service list\n  isthmus service list -n shop -o wide\n  isthmus service list -o json | jq -r '.[].hostname'",
-		Args:    cobra.NoArgs,
+		Args:    none,
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return v.show(c, "/debug/registryz", namespaceQuery(namespace), func(raw []byte) (*output.Table, error) {

@@ -21,13 +21,18 @@ func build() buildInfo {
 	return buildInfo{Version: version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 }
 
+// String is the line that 'isthmus version' and 'isthmus --version' print.
+func (b buildInfo) String() string {
+	return fmt.Sprintf("isthmus %s (%s, %s/%s)\n", b.Version, b.Go, b.OS, b.Arch)
+}
+
 func newVersion() *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version of this program",
 		Example: "  isthmus version\n  isthmus version -o json",
-		Args:    cobra.NoArgs,
+		Args:    none,
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		b := build()
@@ -35,7 +40,7 @@ func newVersion() *cobra.Command {
 		case output.JSON, output.YAML:
 			return output.Encode(c.OutOrStdout(), format, b)
 		case output.Text:
-			_, err := fmt.Fprintf(c.OutOrStdout(), "isthmus %s (%s, %s/%s)\n", b.Version, b.Go, b.OS, b.Arch)
+			_, err := fmt.Fprint(c.OutOrStdout(), b)
 			return err
 		}
 		return usageError("-o %s: want one of %s, %s, %s", format, output.Text, output.JSON, output.YAML)
