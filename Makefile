@@ -13,7 +13,8 @@ ldflags := -X main.version=$(version)
 ARGS ?=
 # Time given to each fuzz target.
 FUZZTIME ?= 10s
-# Tests that start processes and build networks share two cores with the race
+# Results are not taken from Go's cache (-count=1): it does not see that the hub that tests build and start has
+# changed. Tests that start processes and build networks share two cores with the race
 # detector on small machines: the limit is generous, and only a hang meets it.
 TIMEOUT ?= 30m
 PKG ?= ./...
@@ -37,7 +38,7 @@ test: check ## check, then every test with the race detector, real Envoy include
 	$(setup) waiting "running the tests of published snapshots with checksums (-tags isthmus_assert)" \
 		go test -tags isthmus_assert -timeout $(TIMEOUT) ./pushcontext ./aggregate ./test/script; \
 	$(setup) waiting "running all tests (go test $$race $(PKG)); the first run compiles every dependency" \
-		env PATH="$$PATH:/usr/sbin:/sbin" go test $$race -timeout $(TIMEOUT) $(ARGS) $(PKG)
+		env PATH="$$PATH:/usr/sbin:/sbin" go test $$race -count=1 -timeout $(TIMEOUT) $(ARGS) $(PKG)
 
 demo: build ## a hub, backends and real Envoys for two clusters, with traffic; ARGS=--once ends by itself
 	@$(setup) waiting "building bin/demo" go build -o bin/demo ./test/demo

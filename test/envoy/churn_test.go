@@ -81,6 +81,7 @@ func newChurn(t testing.TB, m *mesh) *churn {
 			t.Logf("run again with -churn.seed=%d", seed)
 		}
 	})
+	m.drain = 4 // longer than a request takes on a busy machine: listeners are replaced under it
 	c := &churn{Rand: rand.New(rand.NewPCG(seed, 0)), mesh: m, there: map[string]bool{}, backends: map[string][]*envoytest.Backend{}}
 	if c.IntN(2) == 0 {
 		// No two edits are sent together, unless a proxy is slow.

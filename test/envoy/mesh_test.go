@@ -30,6 +30,7 @@ type mesh struct {
 	hub *envoytest.Hub
 
 	args    []string // of the hub, beside the usual ones
+	drain   int      // seconds after which a proxy cuts what a replaced listener still serves
 	rejects bool     // a test makes a proxy reject something
 
 	proxies, backends atomic.Int32 // made so far
@@ -41,7 +42,7 @@ type files map[string][]any
 // newMesh claims addresses; start runs its hub.
 func newMesh(t testing.TB) *mesh {
 	t.Helper()
-	return &mesh{lo: envoytest.StartLoopback(t), dir: t.TempDir()}
+	return &mesh{lo: envoytest.StartLoopback(t), dir: t.TempDir(), drain: 1}
 }
 
 // start writes the files and starts a hub on them. At the end it must not have
@@ -180,7 +181,7 @@ func (m *mesh) run(t testing.TB, ip netip.Addr, o envoytest.Options) *proxy {
 func (m *mesh) begin(t testing.TB, ip netip.Addr, o envoytest.Options) *proxy {
 	t.Helper()
 	// A removed listener keeps its routes until it is drained.
-	o.Args = append(o.Args, "--drain-time-s", "1")
+	o.Args = append(o.Args, "--drain-time-s", strconv.Itoa(m.drain))
 	p := &proxy{Envoy: envoytest.Start(t, o), ns: o.Namespace, ip: ip}
 	t.Cleanup(func() {
 		if p.rejects {
