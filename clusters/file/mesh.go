@@ -168,7 +168,8 @@ func parseSettings(file string, data []byte, modified time.Time) (p parsed[*sett
 	}
 	warning, err := unmarshalLenient(js, m)
 	if err != nil {
-		p.faults = []kube.Fault{{Line: max(line, 1), Reason: err.Error()}}
+		reason, field := kube.Reason(err)
+		p.faults = []kube.Fault{{Line: max(kube.OnlyLine(data, field), line, 1), Reason: reason}}
 		return p
 	}
 	if warning != "" {

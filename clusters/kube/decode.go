@@ -173,7 +173,8 @@ func (d *decoder) object(js []byte, implied typeMeta) {
 	line := d.doc.firstLine()
 	var l listMeta
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(js, &l); err != nil {
-		d.fault(line, "is not an object: %v", err)
+		reason, _ := Reason(err)
+		d.fault(line, "%s", reason)
 		return
 	}
 	if l.Kind == "" && l.APIVersion == "" {
@@ -258,7 +259,7 @@ func (d *decoder) skip(t typeMeta, line int) {
 func (d *decoder) decode(js []byte, kind string, value any, line int) {
 	unknown, err := kjson.UnmarshalStrict(js, value)
 	if err != nil {
-		d.fault(line, "%s: %s", kind, jsonError(err))
+		d.undecodable(line, kind, err)
 		return
 	}
 	for _, e := range unknown {
@@ -267,7 +268,7 @@ func (d *decoder) decode(js []byte, kind string, value any, line int) {
 	if r, ok := value.(rawSpec); ok {
 		v, warning, err := r.typed()
 		if err != nil {
-			d.fault(line, "%s: %s", kind, jsonError(err))
+			d.undecodable(line, kind, err)
 			return
 		}
 		if warning != nil {
@@ -324,15 +325,28 @@ func validName(s string) error {
 	return validDNS(s)
 }
 
-var wantsText = regexp.MustCompile(`cannot unmarshal (bool|number) into .* of type string`)
-
-// jsonError is the decoder's message, with the way out of a common trap: an unquoted yes, no, 1.2.
-func jsonError(err error) string {
-	msg := strings.TrimPrefix(err.Error(), "json: ")
-	if wantsText.MatchString(msg) {
-		msg += ": write the value in quotes"
+// undecodable says why an object can't be decoded, at the line of the field if only one can be meant.
+func (d *decoder) undecodable(line int, kind string, err error) {
+	reason, field := Reason(err)
+	if at := OnlyLine(d.doc.text, field); at > 0 {
+		line = d.doc.line + at - 1
 	}
-	return msg
+	d.fault(line, "%s: %s", kind, reason)
+}
+
+// OnlyLine is the number, from 1, of the line that begins with a field; 0 if none does or several do.
+func OnlyLine(text []byte, field string) int {
+	found := 0
+	for i, l := range bytes.Split(text, []byte("\n")) {
+		if field == "" || !strings.HasPrefix(strings.TrimLeft(string(l), " \t-\""), field+":") {
+			continue
+		}
+		if found > 0 {
+			return 0
+		}
+		found = i + 1
+	}
+	return found
 }
 
 var quoted = regexp.MustCompile(`"([^"]+)"`)
