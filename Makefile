@@ -13,8 +13,7 @@ ldflags := -X main.version=$(version)
 ARGS ?=
 # Time given to each fuzz target.
 FUZZTIME ?= 10s
-# Results are not taken from Go's cache (-count=1): it does not see that the hub that tests build and start has
-# changed. Tests that start processes and build networks share two cores with the race
+# Tests that start processes and build networks share two cores with the race
 # detector on small machines: the limit is generous, and only a hang meets it.
 TIMEOUT ?= 30m
 PKG ?= ./...
@@ -30,6 +29,7 @@ build: modules ## build bin/isthmus
 
 check: modules lint-fmt lint-vet lint-static lint-imports ## formatting, vet, staticcheck, import rule
 
+# -count=1: Go's cache of results does not see that the hub that tests build and start has changed.
 test: check ## check, then every test with the race detector, real Envoy included
 	@$(setup) cc
 	@$(setup) net
