@@ -26,6 +26,18 @@ type MeshView struct {
 	DomainSuffix  string // "cluster.local"
 	ConfigCluster model.ClusterID
 	Gateways      []Gateway // sorted by network, cluster, address
+	// AutoPassthrough are the servers of Gateways in mode AUTO_PASSTHROUGH: routers that they select
+	// forward mutual TLS by server name to every service. Oldest first.
+	AutoPassthrough []AutoPassthrough
+}
+
+// AutoPassthrough is one AUTO_PASSTHROUGH server of a Gateway.
+type AutoPassthrough struct {
+	Source    model.Source
+	Namespace string
+	Selector  model.Labels // of routers in any namespace; empty selects all
+	Port      uint16
+	Hosts     []string // as in the Gateway: "*.local", "ns/host"
 }
 
 // NetworkGateways are the usable gateways of a network: only those of the member if it has any there.

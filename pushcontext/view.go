@@ -84,11 +84,14 @@ type ShapeView struct {
 	PublishNotReady bool
 	Persistent      bool
 	Created         time.Time
-	Native          bool            // defined by a registry's own service object, not by a ServiceEntry
-	Inline          []PortEndpoints // endpoints that are part of the shape: DNS names, headless TCP
-	Contributions   []Contribution  // by shard, then object
-	Conflicts       []Conflict
-	Mesh            *MeshView
+	Native          bool // defined by a registry's own service object, not by a ServiceEntry
+	// Policies are the DestinationRules for the host, those of more specific host patterns first, then
+	// oldest first; see Policy.
+	Policies      []*DestinationPolicy
+	Inline        []PortEndpoints // endpoints that are part of the shape: DNS names, headless TCP
+	Contributions []Contribution  // by shard, then object
+	Conflicts     []Conflict
+	Mesh          *MeshView
 }
 
 // PortEndpoints are the endpoints behind one port name, grouped by locality.
@@ -166,6 +169,7 @@ type Target struct {
 	PortName  string
 	Protocol  model.Protocol
 	Endpoint  uint16 // port on the workload
+	MTLS      model.MTLS
 }
 
 // TargetsView is what a workload serves. Workloads that serve the same share one.

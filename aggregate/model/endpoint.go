@@ -26,6 +26,24 @@ const (
 	TLSIstio    = "istio"
 )
 
+// MTLS is what PeerAuthentication demands of inbound connections to a workload port.
+type MTLS uint8
+
+// The modes. MTLSPermissive, which takes both, is the default.
+const (
+	MTLSPermissive MTLS = iota
+	MTLSStrict
+	MTLSDisabled
+)
+
+var mtlsNames = [...]string{"PERMISSIVE", "STRICT", "DISABLE"}
+
+// String gives the mode as PeerAuthentication spells it.
+func (m MTLS) String() string { return mtlsNames[m] }
+
+// MarshalText gives String.
+func (m MTLS) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
 // Endpoint is one dialable address behind one service port.
 type Endpoint struct {
 	Addr           Addr
@@ -36,6 +54,7 @@ type Endpoint struct {
 	Locality       Locality
 	Network        string
 	TLSMode        string // TLSIstio or TLSDisabled; "" is disabled
+	MTLS           MTLS   // what PeerAuthentication demands of connections to it; set by the merge, not by registries
 	ServiceAccount string // SPIFFE identity
 	Workload       ObjectKey
 	Node           string // Kubernetes node name
@@ -85,19 +104,3 @@ type Workload struct {
 func (w *Workload) Key() WorkloadKey {
 	return WorkloadKey{Cluster: w.Source.Shard.Cluster, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
 }
-
-// Config is a configuration object other than a service or a workload.
-type Config struct {
-	Kind      string // "MeshConfig", "MeshNetworks", "VirtualService" …
-	Namespace string
-	Name      string
-	Spec      any  // the decoded message of istio.io/api; nil when NotServed
-	NotServed bool // accepted, but no part of the hub uses this kind yet
-	Source    Source
-}
-
-// The kinds of mesh-wide configuration.
-const (
-	ConfigMesh     = "MeshConfig"   // Spec is *istio.io/api/mesh/v1alpha1.MeshConfig
-	ConfigNetworks = "MeshNetworks" // Spec is *istio.io/api/mesh/v1alpha1.MeshNetworks
-)

@@ -16,6 +16,7 @@ type ProviderID string
 const (
 	ProviderKubernetes ProviderID = "kubernetes"
 	ProviderFile       ProviderID = "file"
+	ProviderDNS        ProviderID = "dns"
 	ProviderMesh       ProviderID = "mesh"
 	ProviderMemory     ProviderID = "memory"
 )

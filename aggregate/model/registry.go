@@ -61,6 +61,15 @@ type Registry interface {
 	Run(ctx context.Context, out Sink) error
 }
 
+// Lifecycle attaches registries and detaches them with all that they brought.
+type Lifecycle interface {
+	// Attach adds a registry. If one with its key is attached, the new one runs beside it and takes
+	// over with its first Replace.
+	Attach(Registry)
+	// Detach ends every instance of the key and removes what it contributed.
+	Detach(ShardKey)
+}
+
 // Sink takes what one registry instance reports. Calls never block and are safe from any goroutine.
 // Values are immutable once passed. Calls after the instance was detached or replaced have no effect.
 type Sink interface {

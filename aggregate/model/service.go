@@ -121,13 +121,23 @@ type Service struct {
 	ExportTo        []string // "*", ".", "~" or namespaces; empty = mesh default
 	ServiceAccounts []string // SPIFFE identities or subject alternate names
 	Traffic         TrafficDistribution
-	NodeLocal       bool   // internalTrafficPolicy Local
-	PublishNotReady bool   // publishNotReadyAddresses
-	Persistent      bool   // label istio.io/persistent-session: draining endpoints are sent
-	ClusterLocal    bool   // known to proxies of this member only
-	Labels          Labels // of the source object
+	NodeLocal       bool       // internalTrafficPolicy Local
+	PublishNotReady bool       // publishNotReadyAddresses
+	Persistent      bool       // label istio.io/persistent-session: draining endpoints are sent
+	ClusterLocal    bool       // known to proxies of this member only
+	ClusterSet      bool       // the clusterset.local form of an exported service (Multi-Cluster Services API)
+	Exposed         []Exposure // where it is reached from outside its member
+	Labels          Labels     // of the source object
 	Created         time.Time
 	Source          Source
+}
+
+// Exposure is one address by which a service is reached from outside its member: of its load balancer,
+// one of its external IPs, or of a node. Exactly one of IP and Host is set.
+type Exposure struct {
+	IP    netip.Addr
+	Host  string            // a DNS name
+	Ports map[uint16]uint16 // service port to port at this address, of those served there; nil: all, unchanged
 }
 
 // Endpoints is what one source object (an EndpointSlice, a ServiceEntry's inline list) says of one

@@ -18,12 +18,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
-// Lifecycle attaches registries and detaches them with all that they brought.
-type Lifecycle interface {
-	Attach(model.Registry)
-	Detach(model.ShardKey)
-}
-
 // RootOptions configure a Root.
 type RootOptions struct {
 	Dir  string
@@ -44,7 +38,7 @@ const folderGrace = 500 * time.Millisecond
 // it changes, each member is attached anew, which swaps its registry.
 type Root struct {
 	opts     RootOptions
-	life     Lifecycle
+	life     model.Lifecycle
 	attached map[model.ClusterID]*place
 	settings *listing        // of the file with the settings
 	tree     *tree[*setting] // follows that file
@@ -58,7 +52,7 @@ type place struct {
 }
 
 // NewRoot gives a Root that has not looked yet.
-func NewRoot(o RootOptions, life Lifecycle) *Root {
+func NewRoot(o RootOptions, life model.Lifecycle) *Root {
 	o.Member = o.Member.withDefaults()
 	r := &Root{opts: o, life: life, attached: map[model.ClusterID]*place{}}
 	r.tree = newTree(r.folder().read, parseSettings)

@@ -23,7 +23,7 @@ type source interface {
 // sourceDeps is what every kind of source needs.
 type sourceDeps struct {
 	opts       *serveOptions
-	life       file.Lifecycle
+	life       model.Lifecycle
 	log        *slog.Logger
 	registerer prometheus.Registerer
 }

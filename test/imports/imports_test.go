@@ -28,7 +28,7 @@ var rules = map[string][]string{
 	"pushcontext":     {"pushcontext/...", "aggregate/model"},
 	"aggregate":       {"aggregate/...", "pushcontext/..."},
 	"xds":             {"xds/...", "pushcontext/...", "aggregate/model"},
-	"clusters":        {"clusters/...", "aggregate/model"},
+	"clusters":        {"clusters/...", "secrets", "aggregate/model"},
 	"mcp":             {"mcp", "aggregate/model"},
 	"mcp/client":      {"mcp", "aggregate/model"},
 	"mcp/server":      {"mcp", "pushcontext/...", "aggregate/model"},

@@ -1,0 +1,47 @@
+package model
+
+import "net/netip"
+
+// Config is a configuration object other than a service or a workload.
+type Config struct {
+	Kind      string // "MeshConfig", "MeshNetworks", "VirtualService" …
+	Namespace string
+	Name      string
+	Spec      any  // the decoded message of istio.io/api; nil when NotServed
+	NotServed bool // accepted, but no part of the hub uses this kind yet
+	Source    Source
+}
+
+// The kinds of mesh-wide configuration.
+const (
+	ConfigMesh     = "MeshConfig"   // Spec is *istio.io/api/mesh/v1alpha1.MeshConfig
+	ConfigNetworks = "MeshNetworks" // Spec is *istio.io/api/mesh/v1alpha1.MeshNetworks
+)
+
+// The kinds of configuration that change how services are reached. Objects of all served versions of
+// a kind are one kind.
+const (
+	ConfigDestinationRule    = "DestinationRule"    // Spec is *istio.io/api/networking/v1alpha3.DestinationRule
+	ConfigPeerAuthentication = "PeerAuthentication" // Spec is *istio.io/api/security/v1beta1.PeerAuthentication
+	ConfigGateway            = "Gateway"            // networking.istio.io; Spec is *istio.io/api/networking/v1alpha3.Gateway
+	ConfigNetworkGateway     = "NetworkGateway"     // Spec is *NetworkGateway
+	ConfigResolvedHost       = "ResolvedHost"       // Name is a DNS name; Spec is *ResolvedHost
+)
+
+// NetworkGateway is an east-west gateway that a registry found by other means than a Service, such as
+// a Gateway of the Kubernetes Gateway API.
+type NetworkGateway struct {
+	Network string
+	Addrs   []GatewayAddr
+}
+
+// GatewayAddr is one address of a gateway. Exactly one of IP and Host is set.
+type GatewayAddr struct {
+	IP   netip.Addr
+	Host string // a DNS name, which the hub resolves
+	Port uint16
+}
+
+// ResolvedHost is what a DNS name stands for at the moment, or stood for when it last could be
+// resolved. Sorted; empty if the name has authoritatively no address.
+type ResolvedHost struct{ Addrs []netip.Addr }

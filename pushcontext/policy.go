@@ -1,0 +1,36 @@
+package pushcontext
+
+import (
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
+
+// DestinationPolicy is a DestinationRule as far as it concerns one host.
+type DestinationPolicy struct {
+	Source    model.Source
+	Namespace string
+	Host      string // the pattern of the rule: the host itself, or "*.suffix"
+	Export    Export
+	Spec      *networking.DestinationRule
+}
+
+// Policy gives the rule in force for a reader's namespace, nil if there is none. The rules of the
+// reader's own namespace come first (unless it is the root namespace), then those of the service's
+// namespace, then those of the root namespace, each only if exported to the reader; within one namespace the
+// most specific host pattern, then the oldest rule (DestinationRule lookup of the Istio traffic API).
+func (s *ShapeView) Policy(namespace string) *DestinationPolicy {
+	root := s.Mesh.Config.GetRootNamespace()
+	places := []string{namespace, s.Key.Namespace, root}
+	if namespace == root {
+		places = places[1:]
+	}
+	for _, place := range places {
+		for _, p := range s.Policies {
+			if p.Namespace == place && p.Export.Includes(namespace) {
+				return p
+			}
+		}
+	}
+	return nil
+}
