@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ type identity struct {
 	locality  bool // the node states its locality
 	network   bool // the node states its network
 	instances []model.InstanceKey
+	labels    model.Labels // of the proxy's workload; routers only
 	// configured: the node sent PROXY_CONFIG, as proxies run by an agent do.
 	configured bool
 	ignored    bool // it has more addresses than are looked at
@@ -160,9 +162,42 @@ func (id *identity) metadata(m metadata, aliases map[model.ClusterID]model.Clust
 	c.Interception = interception(m.text("INTERCEPTION_MODE"))
 	c.HTTP10 = m.flag("HTTP10")
 	c.ExposeServices = c.Type == gen.Router && m.flag("ISTHMUS_EXPOSE_SERVICES")
+	if err := m.tls(c); err != nil {
+		return err
+	}
+	if c.Type == gen.Router {
+		id.labels = m.labels()
+	}
 	id.version = clip(m.text("ISTIO_VERSION"), maxVersion)
 	_, id.configured = m.fields["PROXY_CONFIG"]
 	return id.addresses(m.text("INSTANCE_IPS"))
+}
+
+// tls reads the files for mutual TLS. A set that lacks one of its files is of no use and not kept.
+func (m metadata) tls(c *gen.Class) error {
+	for prefix, to := range map[string]*gen.TLSFiles{"TLS_CLIENT_": &c.ClientTLS, "TLS_SERVER_": &c.ServerTLS} {
+		for key, path := range map[string]*string{"CERT_CHAIN": &to.Chain, "KEY": &to.Key, "ROOT_CERT": &to.Root} {
+			if err := m.name(prefix+key, path); err != nil {
+				return err
+			}
+		}
+		if !to.Complete() {
+			*to = gen.TLSFiles{}
+		}
+	}
+	return nil
+}
+
+// labels are those of the proxy's workload, as many as are looked at.
+func (m metadata) labels() model.Labels {
+	of := metadata{m.fields["LABELS"].GetStructValue().GetFields()}
+	out := model.Labels{}
+	for _, k := range slices.Sorted(maps.Keys(of.fields)) {
+		if v := of.text(k); len(k) <= maxLabel && len(v) <= maxLabel && len(out) < maxLabels {
+			out[k] = v
+		}
+	}
+	return out
 }
 
 // addresses takes the node's own addresses, the one of its id first, then those of INSTANCE_IPS up to a
@@ -229,6 +264,9 @@ func extensions(list []*corev3.Extension) (out gen.Extensions) {
 // endpoint does.
 func (id *identity) audience(pc *pushcontext.PushContext, k *classes) *audience {
 	a := &audience{class: id.class, classes: k}
+	if id.class.Type == gen.Router {
+		a.class.Passthrough = gen.Selecting(pc.Mesh, id.labels)
+	}
 	a.reader = pushcontext.Reader{Cluster: id.class.Cluster, Namespace: id.class.Namespace, Instances: id.instances}
 	if in := pc.Instance(id.instances...); in != nil {
 		if !id.locality {

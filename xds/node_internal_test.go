@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
 )
 
 func nodeBytes(tb testing.TB, id string, meta map[string]any, change ...func(*corev3.Node)) []byte {
@@ -39,6 +40,10 @@ func FuzzNode(f *testing.F) {
 		"CLUSTER_ID": "alias", "NAMESPACE": "n", "NETWORK": "net", "NODE_NAME": "m", "INTERCEPTION_MODE": "NONE", "ISTIO_VERSION": "1.29",
 		"INSTANCE_IPS": "10.0.0.1,::1, 10.0.0.2,", "HTTP10": "1", "ISTHMUS_EXPOSE_SERVICES": true, "PROXY_CONFIG": map[string]any{},
 	}))
+	f.Add(nodeBytes(f, "router~10.0.0.1~a.b~", map[string]any{
+		"TLS_CLIENT_CERT_CHAIN": "/c.pem", "TLS_CLIENT_KEY": "/k.pem", "TLS_CLIENT_ROOT_CERT": "/r.pem", "TLS_SERVER_KEY": strings.Repeat("k", 300),
+		"LABELS": map[string]any{"app": "gw", "n": 1, strings.Repeat("k", 400): "x"},
+	}))
 	f.Add(nodeBytes(f, "router~::ffff:10.0.0.1~x~", nil, func(n *corev3.Node) {
 		n.Locality = &corev3.Locality{Region: "r", Zone: "z", SubZone: "s"}
 		n.Extensions = []*corev3.Extension{{Name: "istio.stats"}, {Name: "istio.alpn", Disabled: true}}
@@ -56,9 +61,20 @@ func FuzzNode(f *testing.F) {
 			return
 		}
 		c := got.class
-		for _, s := range []string{string(c.Cluster), c.Network, c.Node, c.Locality.Region, c.Locality.Zone, c.Locality.Subzone} {
+		for _, s := range []string{string(c.Cluster), c.Network, c.Node, c.Locality.Region, c.Locality.Zone, c.Locality.Subzone,
+			c.ClientTLS.Chain, c.ClientTLS.Key, c.ClientTLS.Root, c.ServerTLS.Chain, c.ServerTLS.Key, c.ServerTLS.Root} {
 			if len(s) > maxNodeValue {
 				t.Errorf("%d bytes are kept", len(s))
+			}
+		}
+		for _, f := range []gen.TLSFiles{c.ClientTLS, c.ServerTLS} {
+			if f != (gen.TLSFiles{}) && !f.Complete() {
+				t.Errorf("half a set of files is kept: %+v", f)
+			}
+		}
+		for k, v := range got.labels {
+			if len(k) > maxLabel || len(v) > maxLabel || len(got.labels) > maxLabels || c.Type != gen.Router {
+				t.Errorf("%d labels are kept, one of them %.400q: %.400q", len(got.labels), k, v)
 			}
 		}
 		if len(c.Namespace) > maxNodeID || len(c.DNSDomain) > maxNodeID || len(got.id) > maxNodeID || len(got.version) > maxVersion+len("…") {

@@ -57,7 +57,20 @@ type Class struct {
 	// ExposeServices lets a router without Gateway configuration listen on every TCP service port
 	// (node metadata ISTHMUS_EXPOSE_SERVICES); off unless asked for.
 	ExposeServices bool
+	// ClientTLS and ServerTLS are the files that the proxy has for mutual TLS with other workloads, as
+	// the client (node metadata TLS_CLIENT_*) and as the server (TLS_SERVER_*).
+	ClientTLS, ServerTLS TLSFiles
+	// Passthrough says which AUTO_PASSTHROUGH servers select a router: bit i is server i of the mesh's
+	// list, the oldest first (see Selecting).
+	Passthrough uint64
 }
+
+// TLSFiles are paths on the proxy's own machine of PEM files: a certificate chain, its key, and the
+// certificates of the authorities that peers are verified by. It is comparable.
+type TLSFiles struct{ Chain, Key, Root string }
+
+// Complete reports whether the files serve for mutual TLS.
+func (f TLSFiles) Complete() bool { return f.Chain != "" && f.Key != "" && f.Root != "" }
 
 // Traits is a set of Class fields.
 type Traits uint16
@@ -74,6 +87,8 @@ const (
 	TraitIP                              // IP
 	TraitInterception                    // Interception, Bind
 	TraitExtensions                      // Extensions, HTTP10
+	TraitTLS                             // ClientTLS, ServerTLS
+	TraitPassthrough                     // Passthrough
 )
 
 // Keep gives the class reduced to the traits.
@@ -108,6 +123,12 @@ func (c Class) Keep(t Traits) Class {
 	}
 	if t&TraitExtensions != 0 {
 		k.Extensions, k.HTTP10 = c.Extensions, c.HTTP10
+	}
+	if t&TraitTLS != 0 {
+		k.ClientTLS, k.ServerTLS = c.ClientTLS, c.ServerTLS
+	}
+	if t&TraitPassthrough != 0 {
+		k.Passthrough = c.Passthrough
 	}
 	return k
 }
