@@ -18,6 +18,10 @@ FUZZTIME ?= 10s
 TIMEOUT ?= 30m
 PKG ?= ./...
 
+# The servers that tests start, fetched or built (the API server takes about eight
+# minutes, once per machine).
+servers = export ISTHMUS_ENVOY="$$($(setup) envoy)" ISTHMUS_ETCD="$$($(setup) etcd)" ISTHMUS_KUBE_APISERVER="$$($(setup) kube-apiserver)"
+
 .NOTPARALLEL:
 .PHONY: help build check test demo bench fuzz cover clean modules lint-fmt lint-vet lint-static lint-imports
 
@@ -30,10 +34,10 @@ build: modules ## build bin/isthmus
 check: modules lint-fmt lint-vet lint-static lint-imports ## formatting, vet, staticcheck, import rule
 
 # -count=1: Go's cache of results does not see that the hub that tests build and start has changed.
-test: check ## check, then every test with the race detector, real Envoy included
+test: check ## check, then every test with the race detector, real Envoys and API servers included
 	@$(setup) cc
 	@$(setup) net
-	@export ISTHMUS_ENVOY="$$($(setup) envoy)"; \
+	@$(servers); \
 	race=$$([[ $$(go env CGO_ENABLED) == 1 ]] && echo -race || true); \
 	$(setup) waiting "running the tests of published snapshots with checksums (-tags isthmus_assert)" \
 		go test -tags isthmus_assert -timeout $(TIMEOUT) ./pushcontext ./aggregate ./test/script; \
@@ -57,7 +61,7 @@ fuzz: modules ## run each fuzz target for FUZZTIME (10s)
 	done
 
 cover: modules ## test coverage of all packages: a total, and cover.html
-	@ISTHMUS_ENVOY="$$($(setup) envoy)" go test -timeout $(TIMEOUT) -coverpkg=./... -coverprofile=cover.out $(PKG)
+	@$(servers); go test -timeout $(TIMEOUT) -coverpkg=./... -coverprofile=cover.out $(PKG)
 	@go tool cover -html=cover.out -o cover.html
 	@go tool cover -func=cover.out | tail -1
 

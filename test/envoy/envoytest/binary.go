@@ -19,22 +19,26 @@ const EnvoyVar = "ISTHMUS_ENVOY"
 const setupScript = "test/tools/setup"
 
 // Binary is the path of an Envoy: $ISTHMUS_ENVOY or, when that is unset, the
-// one in the user's cache folder, fetched if it is not there yet (some 37 MB;
-// progress goes to standard error). It must be called from a folder inside the
-// module, as tests are.
-func Binary(ctx context.Context) (string, error) {
-	if path := os.Getenv(EnvoyVar); path != "" {
+// one in the user's cache folder, fetched if it is not there yet (some 37 MB).
+func Binary(ctx context.Context) (string, error) { return Tool(ctx, "envoy", EnvoyVar) }
+
+// Tool is the path of a program that test/tools/setup knows: the value of the
+// environment variable or, when that is unset, the one in the user's cache
+// folder, fetched or built if it is not there yet (progress goes to standard
+// error). It must be called from a folder inside the module, as tests are.
+func Tool(ctx context.Context, name, variable string) (string, error) {
+	if path := os.Getenv(variable); path != "" {
 		return path, nil
 	}
 	root, err := moduleRoot()
 	if err != nil {
-		return "", fmt.Errorf("find envoy: %w; or set %s", err, EnvoyVar)
+		return "", fmt.Errorf("find %s: %w; or set %s", name, err, variable)
 	}
 	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, filepath.Join(root, setupScript), "envoy")
+	cmd := exec.CommandContext(ctx, filepath.Join(root, setupScript), name)
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("fetch envoy: %w", err)
+		return "", fmt.Errorf("fetch %s: %w", name, err)
 	}
 	return strings.TrimSpace(out.String()), nil
 }

@@ -1,0 +1,381 @@
+package env
+
+import (
+	"crypto/tls"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// Request is what a link saw of a request.
+type Request struct {
+	Token string // the bearer token
+	Path  string
+	Watch bool // it asks for changes
+}
+
+// Link is a way to an API server that can be cut, hung and slowed, and that knows
+// who asks for what. It ends TLS with a certificate of the same authority. It is
+// safe for concurrent use.
+type Link struct {
+	// Read-only after Cluster.Link.
+	URL    string
+	ca     []byte
+	server *http.Server
+	socket *socket
+	conns  *http.Transport // to the API server
+	served sync.WaitGroup
+
+	mu       sync.Mutex
+	requests []Request
+	refused  map[string]bool // by token
+	holds    []*hold
+}
+
+// hold stops the requests that it matches until released.
+type hold struct {
+	match func(Request) bool
+	open  chan struct{}
+}
+
+// Link makes a way to the API server for the length of a test.
+func (c *Cluster) Link(t testing.TB) *Link {
+	t.Helper()
+	at := netip.AddrPortFrom(c.machine.addrs.Addr(byte(2+c.links), byte(c.number+1)), apiPort)
+	c.links++
+	certs, err := c.machine.ca.server(at.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Link{
+		URL:     "https://" + at.String(),
+		ca:      c.CA,
+		socket:  newSocket(listener),
+		conns:   &http.Transport{TLSClientConfig: c.machine.ca.client(), ForceAttemptHTTP2: true},
+		refused: map[string]bool{},
+	}
+	target, err := url.Parse(c.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.serve(target, certs)
+	t.Cleanup(l.close)
+	return l
+}
+
+func (l *Link) serve(target *url.URL, certs *tls.Config) {
+	quiet := log.New(nowhere{}, "", 0)
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:     l.conns,
+		FlushInterval: -1,
+		ErrorLog:      quiet,
+		// A server that is gone has no answer, not even an error page.
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}
+	l.server = &http.Server{TLSConfig: certs, ErrorLog: quiet, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		l.served.Add(1)
+		defer l.served.Done()
+		if l.admit(w, r) {
+			proxy.ServeHTTP(w, r)
+		}
+	})}
+	l.served.Go(func() { _ = l.server.ServeTLS(l.socket, "", "") }) // ends with Close
+}
+
+type nowhere struct{}
+
+func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
+
+// admit notes a request and answers it if it may not pass.
+func (l *Link) admit(w http.ResponseWriter, r *http.Request) bool {
+	req := Request{
+		Token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
+		Path:  r.URL.Path,
+		Watch: r.URL.Query().Get("watch") == "1" || r.URL.Query().Get("watch") == "true",
+	}
+	l.mu.Lock()
+	l.requests = append(l.requests, req)
+	refused := l.refused[req.Token]
+	var waits []chan struct{}
+	for _, h := range l.holds {
+		if h.match(req) {
+			waits = append(waits, h.open)
+		}
+	}
+	l.mu.Unlock()
+	for _, open := range waits {
+		select {
+		case <-open:
+		case <-r.Context().Done():
+			return false
+		}
+	}
+	if refused {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
+			`"message":"Unauthorized","reason":"Unauthorized","code":401}`)) // the peer may be gone
+		return false
+	}
+	return true
+}
+
+// Kubeconfig is a kubeconfig for the link with a bearer token.
+func (l *Link) Kubeconfig(token string) []byte { return kubeconfig(l.URL, l.ca, token) }
+
+// Config is for a client with the bearer token.
+func (l *Link) Config(token string) *rest.Config {
+	return &rest.Config{Host: l.URL, BearerToken: token, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: l.ca}}
+}
+
+// Cut resets all connections, and new ones as they are made, until Restore.
+func (l *Link) Cut() { l.socket.cut() }
+
+// Hang makes the link swallow what it is sent and say nothing, on connections old
+// and new, until Restore.
+func (l *Link) Hang() { l.socket.hang() }
+
+// Slow makes every read of what a client sends wait so long, until Restore.
+func (l *Link) Slow(d time.Duration) { l.socket.slow(d) }
+
+// Restore undoes Cut, Hang and Slow.
+func (l *Link) Restore() { l.socket.restore() }
+
+// DropConnections resets all connections; new ones are welcome. Clients have to
+// open their watches again.
+func (l *Link) DropConnections() { l.socket.drop() }
+
+// Refuse answers 401 to every request with the token from now on, as a server does
+// once a token has expired: watches that are open stay open.
+func (l *Link) Refuse(token string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refused[token] = true
+}
+
+// Accept undoes Refuse.
+func (l *Link) Accept(token string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.refused, token)
+}
+
+// Hold stops the requests that match, as a server does that is slow to answer
+// these, until release is called or the test ends.
+func (l *Link) Hold(match func(Request) bool) (release func()) {
+	h := &hold{match: match, open: make(chan struct{})}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.holds = append(l.holds, h)
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for i := range l.holds {
+			if l.holds[i] == h {
+				l.holds = append(l.holds[:i:i], l.holds[i+1:]...)
+				break
+			}
+		}
+		close(h.open)
+	})
+}
+
+// Requests lists all requests so far, in order, also those that were refused.
+func (l *Link) Requests() []Request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]Request(nil), l.requests...)
+}
+
+// Count is how many requests so far match.
+func (l *Link) Count(match func(Request) bool) (n int) {
+	for _, r := range l.Requests() {
+		if match(r) {
+			n++
+		}
+	}
+	return n
+}
+
+// By matches the requests with a token.
+func By(token string) func(Request) bool {
+	return func(r Request) bool { return r.Token == token }
+}
+
+func (l *Link) close() {
+	l.socket.restore()
+	_ = l.server.Close() // the listener and all connections, of which some may be gone
+	l.socket.drop()
+	l.conns.CloseIdleConnections()
+	l.served.Wait()
+	l.conns.CloseIdleConnections()
+}
+
+// socket is a listener that can misbehave.
+type socket struct {
+	net.Listener
+
+	mu    sync.Mutex
+	dead  bool          // connections are reset as they come
+	open  chan struct{} // closed while data flows
+	pause time.Duration // before each read
+	live  map[*conn]struct{}
+}
+
+func newSocket(l net.Listener) *socket {
+	open := make(chan struct{})
+	close(open)
+	return &socket{Listener: l, open: open, live: map[*conn]struct{}{}}
+}
+
+// Accept implements net.Listener.
+func (s *socket) Accept() (net.Conn, error) {
+	for {
+		raw, err := s.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if c := s.admit(raw); c != nil {
+			return c, nil
+		}
+	}
+}
+
+func (s *socket) admit(raw net.Conn) *conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &conn{Conn: raw, socket: s, closed: make(chan struct{})}
+	if s.dead {
+		c.reset()
+		return nil
+	}
+	s.live[c] = struct{}{}
+	return c
+}
+
+func (s *socket) cut() {
+	s.mu.Lock()
+	s.dead = true
+	s.mu.Unlock()
+	s.drop()
+}
+
+func (s *socket) drop() {
+	s.mu.Lock()
+	live := s.live
+	s.live = map[*conn]struct{}{}
+	s.mu.Unlock()
+	for c := range live {
+		c.reset()
+	}
+}
+
+func (s *socket) hang() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.open:
+		s.open = make(chan struct{})
+	default: // it hangs
+	}
+}
+
+func (s *socket) slow(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pause = d
+}
+
+func (s *socket) restore() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dead, s.pause = false, 0
+	select {
+	case <-s.open:
+	default:
+		close(s.open)
+	}
+}
+
+func (s *socket) state() (open chan struct{}, pause time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open, s.pause
+}
+
+// conn is a connection of a client to a link.
+type conn struct {
+	net.Conn
+	socket *socket
+	once   sync.Once
+	closed chan struct{}
+}
+
+// flow waits while the link hangs.
+func (c *conn) flow() error {
+	open, _ := c.socket.state()
+	select {
+	case <-open:
+		return nil
+	case <-c.closed:
+		return net.ErrClosed
+	}
+}
+
+// Read implements net.Conn. What comes while the link hangs is not lost: it is
+// delayed, as on a path that recovers.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if _, pause := c.socket.state(); pause > 0 {
+		t := time.NewTimer(pause)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-c.closed:
+		}
+	}
+	if gone := c.flow(); gone != nil {
+		return 0, gone
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(p []byte) (int, error) {
+	if err := c.flow(); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	c.socket.mu.Lock()
+	delete(c.socket.live, c)
+	c.socket.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// reset closes the connection so that its peer sees an error.
+func (c *conn) reset() {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // fails only if it is closed
+	}
+	c.once.Do(func() { close(c.closed) })
+	_ = c.Conn.Close() // likewise
+}
