@@ -1,6 +1,9 @@
 package model
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Config is a configuration object other than a service or a workload.
 type Config struct {
@@ -8,8 +11,13 @@ type Config struct {
 	Namespace string
 	Name      string
 	Spec      any  // the decoded message of istio.io/api; nil when NotServed
-	NotServed bool // accepted, but no part of the hub uses this kind yet
-	Source    Source
+	NotServed bool // accepted, but no part of the hub uses this object yet
+	// NotServedFields are the fields of Spec that are set and that no part of the hub uses yet, as paths
+	// ("trafficPolicy.connectionPool"), sorted. Where one of them changes whom the object is meant for, the
+	// whole object is not served.
+	NotServedFields []string
+	Created         time.Time // of the object
+	Source          Source
 }
 
 // The kinds of mesh-wide configuration.

@@ -1,12 +1,15 @@
 package kube
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
@@ -24,10 +27,13 @@ const (
 	labelPersistentHeader  = "istio.io/persistent-session-header"
 	labelMirroredService   = "multicluster.kubernetes.io/service-name"
 
+	labelGatewayPort       = "networking.istio.io/gatewayPort"
+
 	annotationTraffic      = "networking.istio.io/traffic-distribution"
 	annotationExportTo     = "networking.istio.io/exportTo"
 	annotationCanonicalSAs = "alpha.istio.io/canonical-serviceaccounts"
 	annotationKubeSAs      = "alpha.istio.io/kubernetes-serviceaccounts"
+	annotationNodeSelector = "traffic.istio.io/nodeSelector"
 	annotationHealthChecks = "proxy.istio.io/health-checks-enabled"
 )
 
@@ -35,8 +41,14 @@ const (
 type Converter struct {
 	Shard           model.ShardKey
 	DomainSuffix    string // "cluster.local" if empty
-	TrustDomain     string // "cluster.local" if empty
+	TrustDomain     string // where the member names none itself; "cluster.local" if empty
 	SystemNamespace string // whose network label is the member's; "istio-system" if empty
+	// MCS follows the Multi-Cluster Services API: a Service is known to its own member only, unless a
+	// ServiceExport of its name exports it.
+	MCS bool
+	// ConfigCluster says that the member is the config cluster: Gateways of the class istio-remote, which
+	// stand for gateways elsewhere, count there only.
+	ConfigCluster bool
 }
 
 // Result is what one object became: its rows, none deleted, and what is wrong with it. An object
@@ -75,6 +87,16 @@ func (c *Converter) convert(o Object, look Lookup) Result {
 		return c.serviceEntry(o, v, look)
 	case *WorkloadEntry:
 		return c.workloadEntry(o, v, look)
+	case *gatewayv1.Gateway:
+		return c.kubernetesGateway(o, v)
+	case *mcsv1beta1.ServiceExport:
+		return c.serviceExport(o, look)
+	case *mcsv1beta1.ServiceImport:
+		return c.serviceImport(o, v, look)
+	case *corev1.ConfigMap:
+		return c.configMap(v)
+	case *Config:
+		return c.config(o, v)
 	case *Other:
 		return c.other(o)
 	}
@@ -85,8 +107,17 @@ func (c *Converter) convert(o Object, look Lookup) Result {
 }
 
 func (c *Converter) other(o Object) (res Result) {
-	res.row(o.Ref.String(), &model.Config{Kind: o.Ref.Kind, Namespace: o.Ref.Namespace, Name: o.Ref.Name, NotServed: true, Source: c.source(o)})
+	res.row(o.Ref.String(), c.notServed(o, o.Ref.Kind))
 	return res
+}
+
+// notServed is the row of an object that nothing uses.
+func (c *Converter) notServed(o Object, kind string) *model.Config {
+	row := &model.Config{Kind: kind, Namespace: o.Ref.Namespace, Name: o.Ref.Name, NotServed: true, Source: c.source(o)}
+	if _, meta := metaOf(kind, o.Value); meta != nil {
+		row.Created = meta.CreationTimestamp.Time
+	}
+	return row
 }
 
 func (c *Converter) source(o Object) model.Source {
@@ -110,8 +141,8 @@ func (c *Converter) host(namespace, name string) string {
 	return name + "." + namespace + ".svc." + c.DomainSuffix
 }
 
-func (c *Converter) spiffe(namespace, account string) string {
-	return "spiffe://" + c.TrustDomain + "/ns/" + namespace + "/sa/" + account
+func (c *Converter) spiffe(namespace, account string, look Lookup) string {
+	return "spiffe://" + cmp.Or(look.TrustDomain(), c.TrustDomain) + "/ns/" + namespace + "/sa/" + account
 }
 
 // network is a label's network, else the member's.

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
@@ -107,11 +105,7 @@ func (d document) firstLine() int {
 
 func (d *decoder) document(doc document) {
 	d.doc = doc
-	defer func() {
-		if p := recover(); p != nil {
-			d.fault(doc.firstLine(), "can't be read: %v", p)
-		}
-	}()
+	defer d.caught()
 	js, err := yaml.YAMLToJSONStrict(doc.text)
 	if err != nil {
 		line, reason := yamlError(err)
@@ -126,6 +120,13 @@ func (d *decoder) document(doc document) {
 		return
 	}
 	d.object(js, typeMeta{})
+}
+
+// caught makes a panic a fault of the document.
+func (d *decoder) caught() {
+	if p := recover(); p != nil {
+		d.fault(d.doc.firstLine(), "can't be read: %v", p)
+	}
 }
 
 var yamlLine = regexp.MustCompile(`line (\d+): `)
@@ -193,53 +194,13 @@ func (d *decoder) object(js []byte, implied typeMeta) {
 	}
 }
 
-// meshGroups are the API groups whose kinds concern the mesh.
-func meshGroup(group string) bool {
-	switch group {
-	case "networking.istio.io", "security.istio.io", "telemetry.istio.io", "extensions.istio.io",
-		"gateway.networking.k8s.io", "multicluster.x-k8s.io":
-		return true
-	}
-	return false
-}
-
 func (d *decoder) kind(js []byte, t typeMeta, line int) {
-	var value any
-	kind := t.Kind
-	switch group := t.group(); {
-	case t.APIVersion == "v1":
-		value = coreKind(t.Kind)
-	case t.APIVersion == "discovery.k8s.io/v1" && t.Kind == KindEndpointSlice:
-		value = &discoveryv1.EndpointSlice{}
-	case group == "networking.istio.io" && t.Kind == KindServiceEntry:
-		value = &rawServiceEntry{}
-	case group == "networking.istio.io" && t.Kind == KindWorkloadEntry:
-		value = &rawWorkloadEntry{}
-	case meshGroup(group):
-		value = &rawOther{}
-		if group == "gateway.networking.k8s.io" && kind == "Gateway" {
-			kind = "Gateway.gateway.networking.k8s.io"
-		}
-	}
-	if value == nil {
+	kind, value := blank(t)
+	if value == nil || kind == KindConfigMap && !meshConfigMap(js) {
 		d.skip(t, line)
 		return
 	}
 	d.decode(js, kind, value, line)
-}
-
-func coreKind(kind string) any {
-	switch kind {
-	case KindNamespace:
-		return &corev1.Namespace{}
-	case KindNode:
-		return &corev1.Node{}
-	case KindPod:
-		return &corev1.Pod{}
-	case KindService:
-		return &corev1.Service{}
-	}
-	return nil
 }
 
 // skip counts objects of other kinds, and says so where one looks like endpoints but is not read.
@@ -287,7 +248,8 @@ func (d *decoder) add(js []byte, kind string, value any, line int) {
 	}
 	if o.Ref.Kind != KindNamespace && o.Ref.Kind != KindNode {
 		if o.Ref.Namespace == "" {
-			setNamespace(value, "default")
+			_, meta := metaOf(kind, value)
+			meta.Namespace = "default"
 			o.Ref.Namespace = "default"
 		}
 		if !validLabel(o.Ref.Namespace) {
@@ -298,23 +260,6 @@ func (d *decoder) add(js []byte, kind string, value any, line int) {
 	sum := sha256.Sum256(js)
 	o.Revision, o.Time = hex.EncodeToString(sum[:6]), d.modified
 	d.out.Items = append(d.out.Items, Item{Line: line, Object: o})
-}
-
-func setNamespace(value any, ns string) {
-	switch v := value.(type) {
-	case *corev1.Pod:
-		v.Namespace = ns
-	case *corev1.Service:
-		v.Namespace = ns
-	case *discoveryv1.EndpointSlice:
-		v.Namespace = ns
-	case *ServiceEntry:
-		v.Meta.Namespace = ns
-	case *WorkloadEntry:
-		v.Meta.Namespace = ns
-	case *Other:
-		v.Meta.Namespace = ns
-	}
 }
 
 // validName checks an object's name; row keys are made of it, so a "/" would be ambiguous.

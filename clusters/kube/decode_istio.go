@@ -71,6 +71,26 @@ func healthyCondition(status []byte) *bool {
 	return nil
 }
 
+type rawConfig struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              json.RawMessage `json:"spec"`
+	Status            json.RawMessage `json:"status"`
+
+	message message
+}
+
+func (r *rawConfig) typed() (any, error, error) {
+	if len(r.Spec) == 0 { // says nothing, which is allowed
+		return &Config{Meta: r.ObjectMeta, Spec: r.message}, nil, nil
+	}
+	warning, err := unmarshalSpec(r.Spec, r.message)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &Config{Meta: r.ObjectMeta, Spec: r.message}, warning, nil
+}
+
 type rawOther struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -80,14 +100,17 @@ type rawOther struct {
 
 func (r *rawOther) typed() (any, error, error) { return &Other{Meta: r.ObjectMeta}, nil, nil }
 
+// message is a spec as istio.io/api generates it.
+type message interface {
+	proto.Message
+	UnmarshalJSON([]byte) error
+}
+
 var unknownField = regexp.MustCompile(`unknown field "[^"]*"`)
 
 // unmarshalSpec decodes strictly; if only an unknown field is in the way, it warns and decodes again
 // without such fields. Unknown enum values and wrong types are errors.
-func unmarshalSpec(js []byte, m interface {
-	proto.Message
-	UnmarshalJSON([]byte) error
-}) (warning, err error) {
+func unmarshalSpec(js []byte, m message) (warning, err error) {
 	if len(js) == 0 {
 		return nil, errors.New("it has no spec")
 	}

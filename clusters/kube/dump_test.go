@@ -1,11 +1,16 @@
 package kube_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
@@ -83,7 +88,24 @@ func fields(v any) [][2]string {
 			}
 			continue
 		}
-		out = append(out, [2]string{name, fmt.Sprintf("%+v", f.Interface())})
+		out = append(out, [2]string{name, value(f.Interface())})
 	}
 	return out
+}
+
+// value prints a message as JSON without the spaces that its marshaller varies.
+func value(v any) string {
+	m, ok := v.(proto.Message)
+	if !ok {
+		return fmt.Sprintf("%+v", v)
+	}
+	var b bytes.Buffer
+	js, err := protojson.Marshal(m)
+	if err == nil {
+		err = json.Compact(&b, js)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return b.String()
 }

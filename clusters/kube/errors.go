@@ -2,6 +2,10 @@ package kube
 
 import "errors"
 
+var errTrustDomain = errors.New("trustDomain has characters that no domain has")
+
+var errNotOurs = errors.New("not one object of a kind that concerns the mesh")
+
 // Why an address can't be used.
 var (
 	errNoUnicast  = errors.New("not a unicast address")

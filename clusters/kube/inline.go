@@ -116,7 +116,7 @@ func (e *entry) template(we *networking.WorkloadEntry, a address) model.Endpoint
 		Labels: e.augmented(labels, loc, "", network),
 	}
 	if we.ServiceAccount != "" {
-		ep.ServiceAccount = e.spiffe(e.o.Ref.Namespace, we.ServiceAccount)
+		ep.ServiceAccount = e.spiffe(e.o.Ref.Namespace, we.ServiceAccount, e.look)
 	}
 	return ep
 }

@@ -17,11 +17,20 @@ type Lookup interface {
 	PodsByIP(namespace string, ip netip.Addr) []*PodFacts
 	Node(name string) *NodeFacts
 	Namespace(name string) *NamespaceFacts
+	// NodeAddresses gives the external addresses of the nodes that have all these labels, sorted; those
+	// of all nodes for none.
+	NodeAddresses(selector model.Labels) []netip.Addr
+	// Export and Import are what the Multi-Cluster Services API says of a Service.
+	Export(namespace, name string) *ExportFacts
+	Import(namespace, name string) *ImportFacts
+	// TrustDomain is the one that the member names itself, "" if it does not.
+	TrustDomain() string
 }
 
 // ServiceFacts are what the conversion of other objects needs of a Service.
 type ServiceFacts struct {
 	MarksDraining bool // a session-persistence label: endpoints that shut down but serve are draining
+	ExternalName  bool // has no endpoints of its own
 }
 
 // PodFacts are what the conversion of other objects needs of a Pod. Readiness is not among them: it
@@ -33,7 +42,7 @@ type PodFacts struct {
 	Node                 string
 	ServiceAccount       string
 	Hostname             string // when it has a subdomain
-	Gone                 bool   // finished, or being deleted
+	Gone                 bool   // being deleted
 }
 
 // NodeFacts are what conversion needs of a Node.
@@ -45,10 +54,20 @@ type NamespaceFacts struct {
 	Traffic string // annotation networking.istio.io/traffic-distribution
 }
 
+// NodeExposure is how a Node is reached from outside the member: its external addresses, and the labels
+// that select it.
+type NodeExposure struct {
+	Labels model.Labels
+	IPs    []netip.Addr
+}
+
 func same[T any](a, b *T) bool { return reflect.DeepEqual(a, b) }
 
 func serviceFacts(s *corev1.Service) *ServiceFacts {
-	return &ServiceFacts{MarksDraining: s.Labels[labelPersistentSession] != "" || s.Labels[labelPersistentHeader] != ""}
+	return &ServiceFacts{
+		MarksDraining: s.Labels[labelPersistentSession] != "" || s.Labels[labelPersistentHeader] != "",
+		ExternalName:  s.Spec.Type == corev1.ServiceTypeExternalName,
+	}
 }
 
 func nodeFacts(n *corev1.Node) *NodeFacts {
@@ -71,11 +90,28 @@ func namespaceFacts(n *corev1.Namespace) *NamespaceFacts {
 	return &NamespaceFacts{Network: n.Labels[labelNetwork], Traffic: n.Annotations[annotationTraffic]}
 }
 
+// nodeExposure is nil for a node without external addresses, which most have not.
+func nodeExposure(n *corev1.Node) *NodeExposure {
+	var ips []netip.Addr
+	for _, a := range n.Status.Addresses {
+		if ip, err := parseIP(a.Address); a.Type == corev1.NodeExternalIP && err == nil {
+			ips = append(ips, ip)
+		}
+	}
+	if len(ips) == 0 {
+		return nil
+	}
+	return &NodeExposure{Labels: n.Labels, IPs: ips}
+}
+
+// podFacts is nil for a pod that has finished: it does not come back, and others may have its addresses.
 func podFacts(p *corev1.Pod) *PodFacts {
+	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
+		return nil
+	}
 	f := &PodFacts{
 		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), IPs: podIPs(p), Labels: model.Labels(p.Labels),
-		Node: p.Spec.NodeName, ServiceAccount: p.Spec.ServiceAccountName,
-		Gone: p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded,
+		Node: p.Spec.NodeName, ServiceAccount: p.Spec.ServiceAccountName, Gone: p.DeletionTimestamp != nil,
 	}
 	if f.ServiceAccount == "" {
 		f.ServiceAccount = "default"

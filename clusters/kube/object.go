@@ -4,10 +4,13 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
@@ -21,11 +24,21 @@ const (
 	KindEndpointSlice = "EndpointSlice"
 	KindServiceEntry  = "ServiceEntry"
 	KindWorkloadEntry = "WorkloadEntry"
+	KindConfigMap     = "ConfigMap"
+
+	KindDestinationRule    = model.ConfigDestinationRule
+	KindPeerAuthentication = model.ConfigPeerAuthentication
+	KindGateway            = model.ConfigGateway
+	// KindKubernetesGateway is the Gateway of the Kubernetes Gateway API; KindGateway is networking.istio.io's.
+	KindKubernetesGateway = "KubernetesGateway"
+	KindServiceExport     = "ServiceExport"
+	KindServiceImport     = "ServiceImport"
 )
 
-// Object is one source object. Value is a *corev1.Namespace, Node, Pod or Service, a
-// *discoveryv1.EndpointSlice, or a *ServiceEntry, *WorkloadEntry or *Other of this package. It is
-// immutable once it is in a [Store].
+// Object is one source object. Value is a *corev1.Namespace, Node, Pod, Service or ConfigMap, a
+// *discoveryv1.EndpointSlice, a *gatewayv1.Gateway, a *mcsv1beta1.ServiceExport or ServiceImport, or a
+// *ServiceEntry, *WorkloadEntry, *Config or *Other of this package. It is immutable once it is in a
+// [Store].
 type Object struct {
 	Ref      model.ObjectKey // Namespace is empty for a Namespace or Node
 	Revision string          // resourceVersion, or a content hash where the source has none
@@ -47,31 +60,21 @@ type WorkloadEntry struct {
 	Healthy *bool // the condition "Healthy" of its status, nil if it is not there
 }
 
+// Config is a DestinationRule or PeerAuthentication, or a networking.istio.io Gateway, of any version. Spec
+// is the message that [model.Config] names for the kind.
+type Config struct {
+	Meta metav1.ObjectMeta
+	Spec proto.Message
+}
+
 // Other is an object of a kind that the mesh knows but the hub does not serve yet.
 type Other struct{ Meta metav1.ObjectMeta }
 
-// NewObject wraps an object of the Kubernetes API, a *ServiceEntry, a *WorkloadEntry, or an *Other
-// of the given kind. It reports false for other types.
+// NewObject wraps an object of one of the types that [Object] names. The kind counts for a *Config and an
+// *Other; others have theirs. It reports false for other types.
 func NewObject(kind string, value any) (Object, bool) {
-	var meta *metav1.ObjectMeta
-	switch v := value.(type) {
-	case *corev1.Namespace:
-		kind, meta = KindNamespace, &v.ObjectMeta
-	case *corev1.Node:
-		kind, meta = KindNode, &v.ObjectMeta
-	case *corev1.Pod:
-		kind, meta = KindPod, &v.ObjectMeta
-	case *corev1.Service:
-		kind, meta = KindService, &v.ObjectMeta
-	case *discoveryv1.EndpointSlice:
-		kind, meta = KindEndpointSlice, &v.ObjectMeta
-	case *ServiceEntry:
-		kind, meta = KindServiceEntry, &v.Meta
-	case *WorkloadEntry:
-		kind, meta = KindWorkloadEntry, &v.Meta
-	case *Other:
-		meta = &v.Meta
-	default:
+	kind, meta := metaOf(kind, value)
+	if meta == nil {
 		return Object{}, false
 	}
 	o := Object{
@@ -82,6 +85,39 @@ func NewObject(kind string, value any) (Object, bool) {
 		o.Ref.Namespace = ""
 	}
 	return o, true
+}
+
+// metaOf gives the metadata of an object, nil if its type is not one of those that [Object] names.
+func metaOf(kind string, value any) (string, *metav1.ObjectMeta) {
+	switch v := value.(type) {
+	case *corev1.Namespace:
+		return KindNamespace, &v.ObjectMeta
+	case *corev1.Node:
+		return KindNode, &v.ObjectMeta
+	case *corev1.Pod:
+		return KindPod, &v.ObjectMeta
+	case *corev1.Service:
+		return KindService, &v.ObjectMeta
+	case *corev1.ConfigMap:
+		return KindConfigMap, &v.ObjectMeta
+	case *discoveryv1.EndpointSlice:
+		return KindEndpointSlice, &v.ObjectMeta
+	case *gatewayv1.Gateway:
+		return KindKubernetesGateway, &v.ObjectMeta
+	case *mcsv1beta1.ServiceExport:
+		return KindServiceExport, &v.ObjectMeta
+	case *mcsv1beta1.ServiceImport:
+		return KindServiceImport, &v.ObjectMeta
+	case *ServiceEntry:
+		return KindServiceEntry, &v.Meta
+	case *WorkloadEntry:
+		return KindWorkloadEntry, &v.Meta
+	case *Config:
+		return kind, &v.Meta
+	case *Other:
+		return kind, &v.Meta
+	}
+	return kind, nil
 }
 
 // list splits a comma list, dropping blanks.

@@ -12,8 +12,11 @@ import (
 // workloads like others.
 func (c *Converter) pod(o Object, p *corev1.Pod, look Lookup) (res Result) {
 	f := podFacts(p)
-	if f.Gone || len(f.IPs) == 0 {
-		if p.Status.PodIP != "" && !f.Gone {
+	if f == nil || f.Gone {
+		return res
+	}
+	if len(f.IPs) == 0 {
+		if p.Status.PodIP != "" {
 			res.problem("podIP %q is not a unicast address", clip(p.Status.PodIP))
 		}
 		return res
@@ -24,7 +27,7 @@ func (c *Converter) pod(o Object, p *corev1.Pod, look Lookup) (res Result) {
 		Labels:  c.augmented(f.Labels, loc, f.Node, network),
 		Address: model.Addr{Cluster: c.Shard.Cluster, AddrPort: netip.AddrPortFrom(f.IPs[0], 0)},
 		Ports:   podPorts(p), Network: network, Locality: loc, Node: f.Node,
-		ServiceAccount: c.spiffe(f.Namespace, f.ServiceAccount), TLSMode: tlsMode(f.Labels),
+		ServiceAccount: c.spiffe(f.Namespace, f.ServiceAccount, look), TLSMode: tlsMode(f.Labels),
 		Health: podHealth(p), Source: c.source(o),
 	}
 	res.row(o.Ref.String(), w)

@@ -46,6 +46,23 @@ func (r *recorder) PodsByIP(namespace string, ip netip.Addr) []*PodFacts {
 	return out
 }
 
+func (r *recorder) Export(namespace, n string) *ExportFacts {
+	return r.exports[r.note(KindServiceExport, namespace, n)]
+}
+
+func (r *recorder) Import(namespace, n string) *ImportFacts {
+	return r.imports[r.note(KindServiceImport, namespace, n)]
+}
+
+func (r *recorder) NodeAddresses(selector model.Labels) []netip.Addr {
+	at := pairOf(selector)
+	r.note(factNodes, at.key, at.value)
+	return r.nodeIndex.addresses(at, selector)
+}
+
+// TrustDomain is not noted: nearly every object depends on it, so that a change converts all of them.
+func (r *recorder) TrustDomain() string { return r.trust.domain() }
+
 // refSet is a set of objects. Most have one member, so the first few need no map.
 type refSet struct {
 	few  []model.ObjectKey

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
@@ -31,9 +33,24 @@ func sameRow(a, b model.Object) bool {
 		return ok && sameEndpoints(a, b)
 	case *model.Config:
 		b, ok := b.(*model.Config)
-		return ok && a.NotServed == b.NotServed && timeless(a.Source) == timeless(b.Source) && a.Spec == nil && b.Spec == nil
+		return ok && sameConfig(a, b)
 	}
 	return false
+}
+
+func sameConfig(a, b *model.Config) bool {
+	return a.Kind == b.Kind && a.Namespace == b.Namespace && a.Name == b.Name && a.NotServed == b.NotServed &&
+		slices.Equal(a.NotServedFields, b.NotServedFields) && a.Created.Equal(b.Created) && timeless(a.Source) == timeless(b.Source) &&
+		sameSpec(a.Spec, b.Spec)
+}
+
+func sameSpec(a, b any) bool {
+	x, ok := a.(proto.Message)
+	y, both := b.(proto.Message)
+	if ok && both {
+		return proto.Equal(x, y)
+	}
+	return reflect.DeepEqual(a, b)
 }
 
 func timeless(s model.Source) model.Source {

@@ -18,13 +18,14 @@ func (c *Converter) service(o Object, s *corev1.Service, look Lookup) (res Resul
 		Host: c.host(s.Namespace, s.Name), Namespace: s.Namespace, Name: s.Name,
 		Selector:        model.Selector{Labels: model.Labels(s.Spec.Selector), Reach: model.SameCluster},
 		ExportTo:        list(s.Annotations[annotationExportTo]),
-		ServiceAccounts: c.accounts(s),
-		NodeLocal:       s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
+		ServiceAccounts: c.accounts(s, look),
+		NodeLocal:       nodeLocal(s.Spec.InternalTrafficPolicy),
 		PublishNotReady: s.Spec.PublishNotReadyAddresses,
 		Persistent:      s.Labels[labelPersistentSession] != "",
 		Labels:          model.Labels(s.Labels), Created: s.CreationTimestamp.Time, Source: c.source(o),
 	}
-	svc.Ports = servicePorts(s, &res)
+	svc.Ports = servicePorts(s.Spec.Ports, &res)
+	svc.Exposed = c.exposed(s, look, &res)
 	svc.Traffic = c.traffic(s, look, &res)
 	switch {
 	case s.Spec.Type == corev1.ServiceTypeExternalName:
@@ -35,13 +36,18 @@ func (c *Converter) service(o Object, s *corev1.Service, look Lookup) (res Resul
 		svc.Addresses = clusterIPs(s, &res)
 	}
 	res.row(o.Ref.String(), svc)
+	c.clusterSet(o, svc, look, &res)
 	return res
 }
 
-func servicePorts(s *corev1.Service, res *Result) []model.Port {
+func nodeLocal(p *corev1.ServiceInternalTrafficPolicy) bool {
+	return p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal
+}
+
+func servicePorts(ports []corev1.ServicePort, res *Result) []model.Port {
 	var out []model.Port
 	names := map[string]bool{}
-	for _, p := range s.Spec.Ports {
+	for _, p := range ports {
 		n, ok := portNumber(int64(p.Port))
 		switch {
 		case !ok:
@@ -99,10 +105,10 @@ func clusterIPs(s *corev1.Service, res *Result) []netip.Prefix {
 	return out
 }
 
-func (c *Converter) accounts(s *corev1.Service) []string {
+func (c *Converter) accounts(s *corev1.Service, look Lookup) []string {
 	out := list(s.Annotations[annotationCanonicalSAs])
 	for _, sa := range list(s.Annotations[annotationKubeSAs]) {
-		out = append(out, c.spiffe(s.Namespace, sa))
+		out = append(out, c.spiffe(s.Namespace, sa, look))
 	}
 	return out
 }
@@ -121,6 +127,10 @@ func (c *Converter) traffic(s *corev1.Service, look Lookup, res *Result) model.T
 			word = ns.Traffic
 		}
 	}
+	return trafficWord(word, res)
+}
+
+func trafficWord(word string, res *Result) model.TrafficDistribution {
 	switch word {
 	case "", "Any":
 		return model.TrafficAny

@@ -39,6 +39,9 @@ func (c *Converter) slice(o Object, s *discoveryv1.EndpointSlice, look Lookup) (
 		}
 	}
 	res.row(o.Ref.String(), b.row)
+	if !mirrored {
+		c.clusterSetEndpoints(o, b.row, name, look, &res)
+	}
 	return res
 }
 
@@ -173,7 +176,7 @@ func (b *sliceBuilder) template(e *discoveryv1.Endpoint, pod *PodFacts) model.En
 	if pod != nil {
 		labels = pod.Labels
 		t.TLSMode, t.Hostname = tlsMode(labels), pod.Hostname
-		t.ServiceAccount = b.spiffe(pod.Namespace, pod.ServiceAccount)
+		t.ServiceAccount = b.spiffe(pod.Namespace, pod.ServiceAccount, b.look)
 		t.Workload = model.ObjectKey{Kind: KindPod, Namespace: pod.Namespace, Name: pod.Name}
 		if pod.Node != "" {
 			t.Node = pod.Node

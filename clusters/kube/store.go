@@ -27,6 +27,10 @@ type Store struct {
 	podsByIP   map[podAt]map[string]*PodFacts
 	nodes      map[string]*NodeFacts
 	namespaces map[string]*NamespaceFacts
+	exports    map[name]*ExportFacts
+	imports    map[name]*ImportFacts
+	nodeIndex  nodeIndex
+	trust      trust
 }
 
 type stored struct {
@@ -44,7 +48,7 @@ type podAt struct {
 
 // fact names something that a conversion may look up.
 type fact struct {
-	kind string // "Service", "Pod", "Node", "Namespace"; "" for pods by IP
+	kind string // of the object; factNodes with a label; "" for pods by IP
 	name name
 	ip   netip.Addr
 }
@@ -55,6 +59,7 @@ func NewStore(c Converter) *Store {
 		conv: c.withDefaults(), objects: map[model.ObjectKey]*stored{}, rows: map[model.RowKey]model.Object{},
 		problems: map[model.ObjectKey][]string{}, dependents: map[fact]*refSet{}, services: map[name]*ServiceFacts{}, pods: map[name]*PodFacts{},
 		podsByIP: map[podAt]map[string]*PodFacts{}, nodes: map[string]*NodeFacts{}, namespaces: map[string]*NamespaceFacts{},
+		exports: map[name]*ExportFacts{}, imports: map[name]*ImportFacts{}, nodeIndex: newNodeIndex(), trust: trust{},
 	}
 	s.look = recorder{Store: s, seen: map[fact]struct{}{}}
 	return s
@@ -204,10 +209,28 @@ func (s *Store) index(before, after Object, dirty map[model.ObjectKey]struct{}) 
 		replace(s, s.services, key, f, factsOf(value, serviceFacts), dirty)
 	case KindNode:
 		replace(s, s.nodes, ref.Name, f, factsOf(value, nodeFacts), dirty)
+		for _, at := range s.nodeIndex.set(ref.Name, factsOf(value, nodeExposure)) {
+			s.touch(fact{kind: factNodes, name: name{at.key, at.value}}, dirty)
+		}
 	case KindNamespace:
 		replace(s, s.namespaces, ref.Name, f, factsOf(value, namespaceFacts), dirty)
 	case KindPod:
 		s.indexPod(key, f, factsOf(value, podFacts), dirty)
+	case KindServiceExport:
+		replace(s, s.exports, key, f, factsOf(value, exportFacts), dirty)
+	case KindServiceImport:
+		replace(s, s.imports, key, f, factsOf(value, importFacts), dirty)
+	case KindConfigMap:
+		if ref.Namespace == s.conv.SystemNamespace && s.trust.set(ref.Name, factsOf(value, trustFacts)) {
+			s.touchAll(dirty)
+		}
+	}
+}
+
+// touchAll marks every object.
+func (s *Store) touchAll(dirty map[model.ObjectKey]struct{}) {
+	for ref := range s.objects {
+		dirty[ref] = struct{}{}
 	}
 }
 

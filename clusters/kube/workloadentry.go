@@ -112,7 +112,7 @@ func (c *Converter) workloadEntry(o Object, v *WorkloadEntry, look Lookup) (res 
 		Network: network, Locality: loc, TLSMode: entryTLSMode(we), Health: entryHealth(v), Weight: we.Weight, Source: c.source(o),
 	}
 	if we.ServiceAccount != "" {
-		w.ServiceAccount = c.spiffe(o.Ref.Namespace, we.ServiceAccount)
+		w.ServiceAccount = c.spiffe(o.Ref.Namespace, we.ServiceAccount, look)
 	}
 	res.row(o.Ref.String(), w)
 	return res

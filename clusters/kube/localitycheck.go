@@ -1,0 +1,94 @@
+package kube
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// localityFaults says why a locality setting can't be in force: shares for places leave no place to fail
+// over to, shares must make 100, and a region can't fail over to itself.
+func localityFaults(l *networking.LocalityLoadBalancerSetting) (out []string) {
+	bad := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if len(l.GetDistribute()) > 0 && len(l.GetFailover())+len(l.GetFailoverPriority()) > 0 {
+		bad("distribute sets every place's share, which leaves none to failover and failoverPriority: remove one of them, " +
+			"or give the places to fail over to a small share")
+	}
+	var froms []string
+	for _, d := range l.GetDistribute() {
+		froms = append(froms, d.GetFrom())
+		shares(d, bad)
+	}
+	places(froms, "distribute.from", bad)
+	regions := map[string]bool{}
+	for _, f := range l.GetFailover() {
+		switch from, to := f.GetFrom(), f.GetTo(); {
+		case !region(from) || !region(to):
+			bad("failover from %q to %q: both must be regions, without zone and wildcard", clip(from), clip(to))
+		case from == to:
+			bad("failover from %q to itself: name another region", clip(from))
+		case regions[from]:
+			bad("failover from %q is there twice", clip(from))
+		default:
+			regions[from] = true
+		}
+	}
+	for _, label := range l.GetFailoverPriority() {
+		if key, _, _ := strings.Cut(label, "="); key == "" {
+			bad("failoverPriority %q names no label", clip(label))
+		}
+	}
+	return out
+}
+
+func region(s string) bool { return s != "" && !strings.ContainsAny(s, "/*") }
+
+func shares(d *networking.LocalityLoadBalancerSetting_Distribute, bad func(string, ...any)) {
+	sum := uint64(0)
+	tos := slices.Sorted(maps.Keys(d.GetTo()))
+	for _, to := range tos {
+		share := d.To[to]
+		if sum += uint64(share); share == 0 {
+			bad("distribute from %q to %q has no share: leave it out", clip(d.From), clip(to))
+		}
+	}
+	if sum != 100 {
+		bad("the shares of distribute from %q make %d, not 100", clip(d.GetFrom()), sum)
+	}
+	places(tos, fmt.Sprintf("distribute from %q to", clip(d.GetFrom())), bad)
+}
+
+// places checks localities "region/zone/subzone" in which the last part may be "*": each must be well
+// formed, and none may be within another.
+func places(in []string, what string, bad func(string, ...any)) {
+	for i, place := range in {
+		if !wellFormed(place) {
+			bad("%s %q: want region/zone/subzone, with \"*\" at most as the last part", what, clip(place))
+			continue
+		}
+		for _, other := range in[:i] {
+			if within(place, other) || within(other, place) {
+				bad("%s %q and %q overlap", what, clip(other), clip(place))
+			}
+		}
+	}
+}
+
+func wellFormed(place string) bool {
+	parts := strings.Split(place, "/")
+	for i, p := range parts {
+		if p == "" || strings.Contains(p, "*") && (p != "*" || i < len(parts)-1) {
+			return false
+		}
+	}
+	return len(parts) <= 3
+}
+
+// within reports whether all of one locality is in another.
+func within(inner, outer string) bool {
+	inner, outer = strings.TrimSuffix(inner, "*"), strings.TrimSuffix(outer, "*")
+	return strings.HasPrefix(strings.TrimSuffix(inner, "/")+"/", strings.TrimSuffix(outer, "/")+"/") || outer == ""
+}

@@ -1,0 +1,77 @@
+package kube
+
+import (
+	"regexp"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// meshConfigMaps are the names of the ConfigMaps in the system namespace that hold the member's mesh
+// settings. What the first has counts, then what the second has.
+var meshConfigMaps = []string{"isthmus", "istio"}
+
+// meshKey is the key of those ConfigMaps under which the MeshConfig is, as YAML.
+const meshKey = "mesh"
+
+// TrustFacts are what conversion needs of a ConfigMap with mesh settings.
+type TrustFacts struct{ Domain string }
+
+// trust holds the facts of the ConfigMaps by name.
+type trust map[string]*TrustFacts
+
+func (t trust) domain() string {
+	for _, n := range meshConfigMaps {
+		if f := t[n]; f != nil && f.Domain != "" {
+			return f.Domain
+		}
+	}
+	return ""
+}
+
+// set replaces the facts of one ConfigMap, nil removes them, and reports whether the domain is another now.
+func (t trust) set(name string, f *TrustFacts) bool {
+	before := t.domain()
+	delete(t, name)
+	if f != nil {
+		t[name] = f
+	}
+	return t.domain() != before
+}
+
+var trustDomains = regexp.MustCompile(`^[A-Za-z0-9._-]{1,255}$`)
+
+// trustFacts is nil if the settings name no usable trust domain.
+func trustFacts(m *corev1.ConfigMap) *TrustFacts {
+	domain, err := trustDomain(m)
+	if err != nil || domain == "" {
+		return nil
+	}
+	return &TrustFacts{Domain: domain}
+}
+
+func trustDomain(m *corev1.ConfigMap) (string, error) {
+	var settings struct {
+		TrustDomain string `json:"trustDomain"`
+	}
+	if err := yaml.Unmarshal([]byte(m.Data[meshKey]), &settings); err != nil {
+		return "", err
+	}
+	if d := settings.TrustDomain; d != "" && !trustDomains.MatchString(d) {
+		return "", errTrustDomain
+	}
+	return settings.TrustDomain, nil
+}
+
+// configMap makes no rows: mesh-wide settings are the matter of another registry. It says what is wrong
+// with the trust domain.
+func (c *Converter) configMap(m *corev1.ConfigMap) (res Result) {
+	if m.Namespace != c.SystemNamespace {
+		return res
+	}
+	if _, err := trustDomain(m); err != nil {
+		reason, _ := Reason(err)
+		res.problem("the trust domain in its key %s can't be read, so the mesh's counts: %s", meshKey, reason)
+	}
+	return res
+}
