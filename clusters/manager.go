@@ -2,8 +2,14 @@
 package clusters
 
 import (
+	"errors"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
 
+	"google.golang.org/protobuf/proto"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	"k8s.io/client-go/rest"
 
@@ -14,10 +20,37 @@ import (
 // Options configure a Manager.
 type Options struct {
 	Lifecycle model.Lifecycle
-	// New makes the registry of a cluster. First says that the cluster has none yet: only then may it serve
-	// what was persisted, for a replacement must prove that it can sync.
-	New func(c model.ClusterID, cfg *rest.Config, s Settings, first bool) model.Registry
-	Log *slog.Logger
+	// New makes the registry of a cluster.
+	New func(Plan) Instance
+	// Keep wraps every registry, if set, so that what it reports outlives the hub. First says that the cluster has no
+	// other: only then may the registry serve what was kept, for a replacement must prove that it can sync.
+	Keep func(reg model.Registry, first bool) model.Registry
+	// Forget is told of each cluster that was detached, if set: what was kept of it is not wanted any more.
+	Forget func(model.ShardKey)
+	// Known are clusters that something was kept of. Until all Sources have told their claims, these clusters are
+	// attached even if nobody claims them: while the config cluster can't be reached, nobody can.
+	Known []model.ClusterID
+	// Sources are all that will call Set.
+	Sources []string
+	// Config is the id of the config cluster. Only the source named Primary may claim it.
+	Config model.ClusterID
+	Log    *slog.Logger // discards if nil
+}
+
+// Plan says what a registry is to be made with.
+type Plan struct {
+	Cluster model.ClusterID
+	Config  *rest.Config // shared: copy it before changing it
+	Settings
+	// Needs are the optional kinds that the registry in force serves. A replacement that can't read them must not
+	// sync.
+	Needs []string
+}
+
+// Instance is a registry that was made for a plan.
+type Instance struct {
+	model.Registry
+	Serves func() []string // the optional kinds that it serves; nil before it has synced
 }
 
 // Settings are what the registries of all clusters are made with. When they change, every cluster is
@@ -27,31 +60,193 @@ type Settings struct {
 	DiscoverySelectors []*meshconfig.LabelSelector
 }
 
-// Member is one claim to a cluster, and what came of it.
-type Member struct {
-	Cluster model.ClusterID
-	Source  string
-	Owner   bool   // its credential is the one in force
-	Reason  string // why it is not used: an older claim has the cluster, or the credential is refused; else ""
+// Equal reports whether both are the same.
+func (s Settings) Equal(o Settings) bool {
+	return s.TrustDomain == o.TrustDomain && slices.EqualFunc(s.DiscoverySelectors, o.DiscoverySelectors,
+		func(a, b *meshconfig.LabelSelector) bool { return proto.Equal(a, b) })
 }
-
-// Manager keeps one Kubernetes registry attached for each cluster that is claimed. Of several claims to
-// a cluster the one of the primary source wins, then the oldest, then the first by source; when it
-// goes, the next takes over. A changed credential is attached beside the one in force, which serves
-// until the new one has synced. A refused credential never replaces one that works.
-type Manager struct{ opts Options }
-
-// NewManager gives a manager without clusters.
-func NewManager(o Options) *Manager { return &Manager{opts: o} }
-
-// Set gives the whole set of claims of one source. Claims of the source named Primary come before all others.
-func (m *Manager) Set(source string, claims []secrets.Claim) {}
 
 // Primary is the source of the config cluster's own credential.
 const Primary = "primary"
 
-// Configure gives the settings; nothing is attached before the first call.
-func (m *Manager) Configure(s Settings) {}
+// Manager keeps one Kubernetes registry attached for each cluster that is claimed. Of several claims to
+// a cluster the one of the primary source wins, then the oldest, then the first by source; when it
+// goes, the next takes over. A changed credential is attached beside the one in force, which serves
+// until the new one has synced. A refused credential never replaces one that works: it is attached too, as a
+// registry that never syncs, so that its reason shows like any other's.
+type Manager struct {
+	opts    Options
+	members atomic.Pointer[[]Member]
 
-// Members lists all claims, by cluster, the owner first.
-func (m *Manager) Members() []Member { return nil }
+	mu     sync.Mutex
+	queue  []func() // guarded by mu: changes to apply, in order
+	active bool     // guarded by mu: somebody applies the queue, and owns what follows
+
+	sources    map[string][]secrets.Claim
+	settings   Settings
+	configured bool
+	attached   map[model.ClusterID]*attachment
+}
+
+// attachment is what was attached for a cluster.
+type attachment struct {
+	claim    secrets.Claim
+	settings Settings
+	current  Instance // the newest that is known to have synced, or else the first
+	next     Instance // attached after it
+}
+
+// NewManager gives a manager. The clusters that something was kept of are attached at once, all others when
+// they are claimed and settings are there.
+func NewManager(o Options) *Manager {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	m := &Manager{opts: o, sources: map[string][]secrets.Claim{}, attached: map[model.ClusterID]*attachment{}}
+	m.members.Store(&[]Member{})
+	m.apply(func() {})
+	return m
+}
+
+// Set gives the whole set of claims of one source. Claims of the source named Primary come before all others. The
+// slice must not be changed any more.
+func (m *Manager) Set(source string, claims []secrets.Claim) {
+	m.apply(func() { m.sources[source] = claims })
+}
+
+// Configure gives the settings; no credential is used before the first call.
+func (m *Manager) Configure(s Settings) {
+	m.apply(func() { m.settings, m.configured = s, true })
+}
+
+// Members lists all claims, by cluster, the owner first. The slice must not be changed.
+func (m *Manager) Members() []Member { return *m.members.Load() }
+
+// apply makes a change and what follows from it. If another goroutine is at it, that one does: nothing is
+// locked while registries are attached, and still they are in order.
+func (m *Manager) apply(change func()) {
+	m.mu.Lock()
+	m.queue = append(m.queue, change)
+	if m.active {
+		m.mu.Unlock()
+		return
+	}
+	m.active = true
+	for len(m.queue) > 0 {
+		changes := m.queue
+		m.queue = nil
+		m.mu.Unlock()
+		for _, c := range changes {
+			c()
+		}
+		m.reconcile()
+		m.mu.Lock()
+	}
+	m.active = false
+	m.mu.Unlock()
+}
+
+// reconcile attaches and detaches until what is attached is what is claimed.
+func (m *Manager) reconcile() {
+	all := rank(m.sources, m.opts.Config)
+	m.publish(all)
+	wanted := owners(all)
+	if !m.complete() {
+		for _, id := range m.opts.Known {
+			if _, ok := wanted[id]; !ok {
+				wanted[id] = secrets.Claim{Cluster: string(id), Err: errWaiting}
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.attached)) {
+		if _, ok := wanted[id]; !ok {
+			m.detach(id)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(wanted)) {
+		m.attach(id, wanted[id])
+	}
+}
+
+// complete reports whether every source has told its claims.
+func (m *Manager) complete() bool {
+	return !slices.ContainsFunc(m.opts.Sources, func(s string) bool { _, ok := m.sources[s]; return !ok })
+}
+
+func (m *Manager) detach(id model.ClusterID) {
+	key := keyOf(id)
+	delete(m.attached, id)
+	m.opts.Lifecycle.Detach(key)
+	if m.opts.Forget != nil {
+		m.opts.Forget(key)
+	}
+	m.opts.Log.Info("cluster is not claimed any more", "cluster", id)
+}
+
+// attach attaches a registry for the claim unless the newest one was made for the same.
+func (m *Manager) attach(id model.ClusterID, c secrets.Claim) {
+	usable := c.Err == nil
+	a := m.attached[id]
+	switch {
+	case usable && !m.configured:
+		return
+	case a == nil:
+		a = &attachment{}
+	case a.claim.Hash == c.Hash && sameReason(a.claim.Err, c.Err) && (!usable || a.settings.Equal(m.settings)):
+		a.claim = c
+		return
+	}
+	first := m.attached[id] == nil
+	if a.next.Registry != nil && a.next.Serves() != nil {
+		a.current = a.next
+	}
+	inst := m.instance(id, c, a)
+	if first {
+		a.current = inst
+	} else {
+		a.next = inst
+	}
+	a.claim, a.settings, m.attached[id] = c, m.settings, a
+	reg := inst.Registry
+	if m.opts.Keep != nil {
+		reg = m.opts.Keep(reg, first)
+	}
+	m.log(id, c, first)
+	m.opts.Lifecycle.Attach(reg)
+}
+
+func (m *Manager) instance(id model.ClusterID, c secrets.Claim, a *attachment) Instance {
+	if c.Err != nil {
+		return Instance{Registry: &refused{key: keyOf(id), why: c.Err.Error()}, Serves: func() []string { return nil }}
+	}
+	p := Plan{Cluster: id, Config: c.Config, Settings: m.settings}
+	if a.current.Registry != nil {
+		p.Needs = a.current.Serves()
+	}
+	return m.opts.New(p)
+}
+
+func (m *Manager) log(id model.ClusterID, c secrets.Claim, first bool) {
+	switch {
+	case errors.Is(c.Err, errWaiting):
+		m.opts.Log.Info("cluster is known from before; its credential has not been read yet", "cluster", id)
+	case c.Err != nil:
+		m.opts.Log.Warn("credential refused", "cluster", id, "source", c.Source, "err", c.Err, "replacement", !first)
+	default:
+		m.opts.Log.Info("credential found", "cluster", id, "source", c.Source, "replacement", !first)
+	}
+}
+
+func keyOf(id model.ClusterID) model.ShardKey {
+	return model.ShardKey{Provider: model.ProviderKubernetes, Cluster: id}
+}
+
+func sameReason(a, b error) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Error() == b.Error()
+}
+
+// errWaiting is why a cluster that something was kept of can't be read yet.
+var errWaiting = errors.New("its credential has not been read yet")

@@ -1,0 +1,132 @@
+package clusters
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/secrets"
+)
+
+// Member is one claim to a cluster, and what came of it.
+type Member struct {
+	Cluster model.ClusterID // "" if the claim does not even tell that
+	Source  string
+	Owner   bool   // it is the claim that counts for the cluster
+	Reason  string // why it is not used: another claim has the cluster, or the credential is refused; else ""
+	Warning string // what is unwise about the credential, "" if nothing is
+	Created time.Time
+	Expires time.Time // when the credential ends; zero if unknown
+}
+
+// ranked is a claim in its place.
+type ranked struct {
+	secrets.Claim
+	primary bool
+	owner   bool
+	reason  string
+}
+
+// rank puts the claims of all sources in order, by cluster, the best first, and says which counts: the first
+// of each cluster, usable or not, so that who owns a cluster does not depend on what is in the credentials.
+func rank(sources map[string][]secrets.Claim, config model.ClusterID) []ranked {
+	var out []ranked
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		for _, c := range sources[name] {
+			out = append(out, ranked{Claim: c, primary: name == Primary})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b ranked) int {
+		return cmp.Or(strings.Compare(a.Cluster, b.Cluster), primaryFirst(a.primary, b.primary), a.Compare(&b.Claim))
+	})
+	var holder *ranked // of the cluster that has been come to
+	for i := range out {
+		r := &out[i]
+		if holder != nil && holder.Cluster != r.Cluster {
+			holder = nil
+		}
+		if r.reason = r.barred(config, holder); r.reason != "" {
+			continue
+		}
+		r.owner, holder = true, r
+		if r.Err != nil {
+			r.reason = r.Err.Error()
+		}
+	}
+	return out
+}
+
+func primaryFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+// barred says why the claim does not count; "" if it does.
+func (r *ranked) barred(config model.ClusterID, holder *ranked) string {
+	switch {
+	case !secrets.ValidCluster(r.Cluster) && r.Err != nil:
+		return r.Err.Error()
+	case !secrets.ValidCluster(r.Cluster):
+		return "not a cluster id"
+	case !r.primary && model.ClusterID(r.Cluster) == config:
+		return "this is the id of the config cluster, which is read with the hub's own credential"
+	case holder != nil:
+		return fmt.Sprintf("the cluster is claimed by %s, which comes first", holder.Source)
+	}
+	return ""
+}
+
+// owners are the claims that count.
+func owners(all []ranked) map[model.ClusterID]secrets.Claim {
+	out := map[model.ClusterID]secrets.Claim{}
+	for _, r := range all {
+		if r.owner {
+			out[model.ClusterID(r.Cluster)] = r.Claim
+		}
+	}
+	return out
+}
+
+// publish makes the claims visible, and logs those that have just been found not to count.
+func (m *Manager) publish(all []ranked) {
+	type claim struct{ cluster, source string }
+	before := map[claim]string{}
+	for _, old := range m.Members() {
+		before[claim{string(old.Cluster), old.Source}] = old.Reason
+	}
+	out := make([]Member, 0, len(all))
+	for _, r := range all {
+		out = append(out, Member{
+			Cluster: model.ClusterID(r.Cluster), Source: r.Source, Owner: r.owner, Reason: r.reason, Warning: warning(r.Config),
+			Created: r.Created, Expires: r.Expires,
+		})
+		if !r.owner && before[claim{r.Cluster, r.Source}] != r.reason {
+			m.opts.Log.Warn("credential is not used", "cluster", r.Cluster, "source", r.Source, "reason", r.reason)
+		}
+	}
+	m.members.Store(&out)
+}
+
+// warning says what is unwise about a credential.
+func warning(cfg *rest.Config) string {
+	switch {
+	case cfg == nil:
+		return ""
+	case strings.HasPrefix(cfg.Host, "http://"):
+		return "the API server is reached without TLS, and without a credential"
+	case cfg.Insecure:
+		return "insecure-skip-tls-verify: whoever is in between can read and change all that the hub reads"
+	}
+	return ""
+}
