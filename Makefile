@@ -20,7 +20,8 @@ PKG ?= ./...
 
 # The servers that tests start, fetched or built (the API server takes about eight
 # minutes, once per machine).
-servers = export ISTHMUS_ENVOY="$$($(setup) envoy)" ISTHMUS_ETCD="$$($(setup) etcd)" ISTHMUS_KUBE_APISERVER="$$($(setup) kube-apiserver)"
+servers = ISTHMUS_ENVOY="$$($(setup) envoy)"; ISTHMUS_ETCD="$$($(setup) etcd)"; ISTHMUS_KUBE_APISERVER="$$($(setup) kube-apiserver)"; \
+	export ISTHMUS_ENVOY ISTHMUS_ETCD ISTHMUS_KUBE_APISERVER
 
 .NOTPARALLEL:
 .PHONY: help build check test demo bench fuzz cover clean modules lint-fmt lint-vet lint-static lint-imports
