@@ -25,7 +25,7 @@ const parallelFrom = 64
 func (c *Controller) commit(now time.Time) {
 	begin := time.Now()
 	in := pushcontext.Commit{Time: now, Reasons: slices.Sorted(maps.Keys(c.reasons))}
-	in.Mesh = c.refreshMesh()
+	in.Mesh = c.refreshBasis()
 	c.refreshClusters()
 	dirty := slices.Collect(maps.Keys(c.state.dirty))
 	views := c.mergeAll(dirty)
@@ -33,7 +33,7 @@ func (c *Controller) commit(now time.Time) {
 	in.Services, in.Quiet = c.changes(dirty, views)
 	in.Configs = c.refreshConfigs()
 	in.Places = c.refreshPlaces(in.Mesh != nil)
-	in.NoService = c.refreshOrphans()
+	in.NoService, in.Networks, in.Conflicts = c.refreshOrphans(), c.networks.resolved, c.conflicts
 	c.refreshShards()
 	in.Shards = c.infos
 	if len(in.Services)+len(in.Quiet)+len(in.Places) > 0 || in.Mesh != nil || c.infoChanged || c.state.configs && !slices.Equal(c.configs, in.Configs) {
@@ -64,32 +64,6 @@ func (c *Controller) committed(now time.Time) {
 	clear(c.state.dirty)
 	clear(c.reasons)
 	c.state.configs, c.force, c.oldest = false, false, time.Time{}
-}
-
-// refreshMesh derives the mesh-wide settings anew if their rows changed, and marks everything dirty
-// if they differ.
-func (c *Controller) refreshMesh() *pushcontext.MeshView {
-	if !c.state.mesh && c.mesh != nil {
-		return nil
-	}
-	c.state.mesh = false
-	var rows []meshRow
-	for _, sh := range c.state.shards {
-		for k, cfg := range sh.configs {
-			rows = appendMesh(rows, sh.key, k, cfg)
-		}
-	}
-	cfg, nets := effective(rows, c.opts.ConfigCluster)
-	next := newMesh(cfg, nets, c.opts)
-	if next.same(c.mesh) {
-		return nil
-	}
-	c.mesh = next
-	for k := range c.state.hosts {
-		c.state.mark(k)
-	}
-	c.reasons["global"]++
-	return next.view
 }
 
 // refreshClusters lists the attached members, and marks dirty what depends on the list.
@@ -142,12 +116,12 @@ func (c *Controller) mergeHost(k hostKey) (out merged) {
 	if h == nil {
 		return out
 	}
-	for _, in := range partition(k, h.services, h.endpoints, c.mesh, c.clusters) {
+	for _, in := range partition(k, h.services, h.endpoints, &c.basis, c.clusters) {
 		if len(in.services) == 0 {
 			out.orphan(in)
 			continue
 		}
-		in.demoted, in.join, in.old = c.demoted, c.state.sel.join, h.view(in.key)
+		in.join, in.old = c.state.sel.join, h.view(in.key)
 		v, err := mergeContained(in)
 		if err != nil {
 			c.metrics.mergePanics.Inc()

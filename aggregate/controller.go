@@ -76,16 +76,15 @@ type Controller struct {
 	boxes map[*mailbox]model.ShardKey // guarded by mu; those in use, for metrics
 
 	// Owned by the goroutine in Run.
-	state     *state
-	builder   *pushcontext.Builder
-	attached  map[model.ShardKey]*attached
-	running   sync.WaitGroup
-	debounce  debouncer
-	mesh      *mesh
+	state    *state
+	builder  *pushcontext.Builder
+	attached map[model.ShardKey]*attached
+	running  sync.WaitGroup
+	debounce debouncer
+	basis
 	clusters  []model.ClusterID // of the attached registries, sorted
 	configs   []*model.Config
-	infos     []pushcontext.ShardInfo // by key; replaced, never changed
-	demoted   map[model.ShardKey]bool
+	infos     []pushcontext.ShardInfo              // by key; replaced, never changed
 	orphans   map[model.ServiceKey][]model.LeftOut // endpoints without a service
 	noService map[model.ServiceKey][]model.LeftOut // orphans as last published
 	force     bool                                 // commit at once
@@ -115,7 +114,7 @@ func New(o Options) *Controller {
 	c := &Controller{
 		opts: o, wakeup: make(chan struct{}, 1), ready: make(chan struct{}), exits: make(chan exit), seed: maphash.MakeSeed(),
 		boxes: map[*mailbox]model.ShardKey{}, state: newState(), builder: pushcontext.NewBuilder(),
-		attached: map[model.ShardKey]*attached{}, demoted: map[model.ShardKey]bool{}, reasons: map[string]int{},
+		attached: map[model.ShardKey]*attached{}, basis: basis{demoted: map[model.ShardKey]bool{}}, reasons: map[string]int{},
 		orphans: map[model.ServiceKey][]model.LeftOut{},
 	}
 	c.debounce = debouncer{share: o.PushShare, windows: [lanes]window{

@@ -15,6 +15,7 @@ type candidate struct {
 	ep       *model.Endpoint // as in the row; never handed out, see freeze
 	port     string          // name of the merged service's port
 	network  string
+	mtls     model.MTLS
 	source   *model.Source
 	id       rowID
 	index    int  // within the row
@@ -77,6 +78,7 @@ func (g *gathered) consider(in *mergeInput, shape *pushcontext.ShapeView, c cand
 	if c.network == "" {
 		c.network = in.mesh.network(c.ep.Addr)
 	}
+	c.mtls = in.auth.demands(in.key.Namespace, c.ep.Labels, c.ep.Addr.AddrPort.Port())
 	g.kept = append(g.kept, c)
 }
 
@@ -327,7 +329,7 @@ func (f *freezer) endpoint(c candidate, prev []*model.Endpoint) *model.Endpoint 
 		}
 	}
 	e := *c.ep
-	e.PortName, e.Network, e.Source = c.port, c.network, f.source(c)
+	e.PortName, e.Network, e.MTLS, e.Source = c.port, c.network, c.mtls, f.source(c)
 	return &e
 }
 
@@ -345,7 +347,7 @@ func (f *freezer) source(c candidate) *model.Source {
 // at which revision does not.
 func (c candidate) equal(p *model.Endpoint) bool {
 	e := c.ep
-	return p.PortName == c.port && p.Network == c.network && p.Health == e.Health && p.Weight == e.Weight && p.Locality == e.Locality &&
+	return p.PortName == c.port && p.Network == c.network && p.MTLS == c.mtls && p.Health == e.Health && p.Weight == e.Weight && p.Locality == e.Locality &&
 		p.TLSMode == e.TLSMode && p.ServiceAccount == e.ServiceAccount && p.Workload == e.Workload && p.Node == e.Node &&
 		p.Hostname == e.Hostname && sameSource(p.Source, c.source) && p.Labels.Equal(e.Labels)
 }

@@ -23,7 +23,7 @@ func sameShapeContent(a, b *pushcontext.ShapeView) bool {
 func sameDefinition(a, b *pushcontext.ShapeView) bool {
 	return a.Key == b.Key && a.Name == b.Name && a.Resolution == b.Resolution && a.External == b.External &&
 		a.Traffic == b.Traffic && a.NodeLocal == b.NodeLocal && a.PublishNotReady == b.PublishNotReady && a.Persistent == b.Persistent &&
-		a.Created.Equal(b.Created) && a.Native == b.Native && a.MeshAddresses == b.MeshAddresses &&
+		a.Created.Equal(b.Created) && a.Native == b.Native && a.MeshAddresses == b.MeshAddresses && a.Networks.Equal(b.Networks) && slices.EqualFunc(a.Policies, b.Policies, samePolicy) &&
 		slices.Equal(a.Ports, b.Ports) && a.Export.Equal(b.Export) && slices.Equal(a.ServiceAccounts, b.ServiceAccounts) &&
 		maps.EqualFunc(a.Addresses, b.Addresses, slices.Equal) &&
 		slices.EqualFunc(a.Contributions, b.Contributions, sameContribution) && slices.EqualFunc(a.Conflicts, b.Conflicts, sameConflict)
@@ -39,12 +39,12 @@ func sameConflict(a, b pushcontext.Conflict) bool {
 
 // sameEndpoints reports whether two views list the same endpoints, by pointer: equal ones share it.
 func sameEndpoints(a, b *pushcontext.ServiceView) bool {
-	return samePorts(a.Endpoints, b.Endpoints) && slices.Equal(a.Demoted, b.Demoted) && slices.EqualFunc(a.LeftOut, b.LeftOut, sameLeftOut)
+	return samePorts(a.Endpoints, b.Endpoints) && a.Networks.Equal(b.Networks) && slices.Equal(a.Demoted, b.Demoted) && slices.EqualFunc(a.LeftOut, b.LeftOut, sameLeftOut)
 }
 
 // sameServed reports whether two views differ in nothing that a proxy is sent.
 func sameServed(a, b *pushcontext.ServiceView) bool {
-	return a.Shape == b.Shape && samePorts(a.Endpoints, b.Endpoints) && slices.Equal(a.Demoted, b.Demoted)
+	return a.Shape == b.Shape && samePorts(a.Endpoints, b.Endpoints) && a.Networks.Equal(b.Networks) && slices.Equal(a.Demoted, b.Demoted)
 }
 
 func samePorts(a, b []pushcontext.PortEndpoints) bool {
@@ -53,7 +53,7 @@ func samePorts(a, b []pushcontext.PortEndpoints) bool {
 
 func samePortContent(a, b []pushcontext.PortEndpoints) bool {
 	return equalPorts(a, b, func(a, b *model.Endpoint) bool {
-		return a.Addr == b.Addr && candidate{ep: a, port: a.PortName, network: a.Network, source: a.Source}.equal(b)
+		return a.Addr == b.Addr && candidate{ep: a, port: a.PortName, network: a.Network, mtls: a.MTLS, source: a.Source}.equal(b)
 	})
 }
 

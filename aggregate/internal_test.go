@@ -266,7 +266,7 @@ func TestParallelMergeEqualsSerial(t *testing.T) {
 		c.state.put(sh, model.RowKey{Kind: model.RowService, Key: s.Name}, s)
 		c.state.put(sh, model.RowKey{Kind: model.RowEndpoints, Key: s.Name}, e)
 	}
-	c.refreshMesh()
+	c.refreshBasis()
 	var dirty []hostKey
 	for k := range c.state.dirty {
 		dirty = append(dirty, k)

@@ -14,12 +14,11 @@ import (
 
 // mergeInput is everything one merged service depends on. Rows are sorted by id.
 type mergeInput struct {
+	*basis
 	key       model.ServiceKey
 	services  []row[*model.Service]
 	endpoints []row[*model.Endpoints]
 	join      func(rowID, *model.Service) []selected
-	mesh      *mesh
-	demoted   map[model.ShardKey]bool // shards that are stale for too long
 	old       *pushcontext.ServiceView
 }
 
@@ -30,10 +29,13 @@ func merge(in *mergeInput) *pushcontext.ServiceView {
 	shape := newShape(in, ranked)
 	e := gather(in, ranked, shape)
 	view := &pushcontext.ServiceView{
-		Endpoints: e.group(in.old), LeftOut: e.leftOut, Demoted: e.demotedShards(in.demoted),
+		Endpoints: e.group(in.old), Networks: used(in.networks.resolved, e.kept), LeftOut: e.leftOut, Demoted: e.demotedShards(in.demoted),
 	}
 	if inlined(shape) {
 		shape.Inline = view.Endpoints
+	}
+	if shape.Resolution.IsDNS() {
+		shape.Networks = used(in.networks.named, e.kept)
 	}
 	view.Shape = shape
 	if in.old == nil {
@@ -90,7 +92,7 @@ func newShape(in *mergeInput, defs []ranked) *pushcontext.ShapeView {
 		Created: win.Created, Native: native(win), MeshAddresses: !native(win), Mesh: in.mesh.view,
 		Addresses: mergeAddresses(in.services), ServiceAccounts: mergeAccounts(in.services),
 	}
-	s.Export = exportOf(win, in.mesh)
+	s.Export, s.Policies = exportOf(win, in.mesh), in.policies(in.key.Host)
 	s.Conflicts = append(conflicts, policyConflicts(defs, in.mesh)...)
 	for _, d := range in.services {
 		s.Contributions = append(s.Contributions, pushcontext.Contribution{Source: d.obj.Source, Won: d.obj == win})
@@ -238,8 +240,8 @@ func inlined(s *pushcontext.ShapeView) bool {
 // for endpoints that belong to none. Where settings do that to a host everywhere, a
 // definition that is not bound to a member (a ServiceEntry) counts in each of the attached clusters,
 // so that their proxies find the workloads beside them.
-func partition(k hostKey, services []row[*model.Service], endpoints []row[*model.Endpoints], m *mesh, clusters []model.ClusterID) []*mergeInput {
-	everywhere := m.clusterLocal(k.host)
+func partition(k hostKey, services []row[*model.Service], endpoints []row[*model.Endpoints], b *basis, clusters []model.ClusterID) []*mergeInput {
+	everywhere := b.mesh.clusterLocal(k.host)
 	local := map[model.ClusterID]bool{}
 	for _, s := range services {
 		if everywhere || s.obj.ClusterLocal {
@@ -247,7 +249,7 @@ func partition(k hostKey, services []row[*model.Service], endpoints []row[*model
 		}
 	}
 	if len(local) == 0 {
-		return []*mergeInput{{key: model.ServiceKey{Namespace: k.namespace, Host: k.host}, services: services, endpoints: endpoints, mesh: m}}
+		return []*mergeInput{{key: model.ServiceKey{Namespace: k.namespace, Host: k.host}, services: services, endpoints: endpoints, basis: b}}
 	}
 	if everywhere {
 		for _, c := range clusters {
@@ -261,12 +263,12 @@ func partition(k hostKey, services []row[*model.Service], endpoints []row[*model
 			at = clusters
 		}
 		for _, c := range at {
-			in := part(parts, k, c, local, m)
+			in := part(parts, k, c, local, b)
 			in.services = append(in.services, s)
 		}
 	}
 	for _, e := range endpoints {
-		in := part(parts, k, e.id.shard.Cluster, local, m)
+		in := part(parts, k, e.id.shard.Cluster, local, b)
 		in.endpoints = append(in.endpoints, e)
 	}
 	return sortedParts(parts)
@@ -277,13 +279,13 @@ func boundNowhere(k hostKey, services []row[*model.Service], m *mesh) bool {
 	return slices.ContainsFunc(services, func(s row[*model.Service]) bool { return s.obj.Selector.Reach == model.AnyCluster }) && m.clusterLocal(k.host)
 }
 
-func part(parts map[model.ClusterID]*mergeInput, k hostKey, c model.ClusterID, local map[model.ClusterID]bool, m *mesh) *mergeInput {
+func part(parts map[model.ClusterID]*mergeInput, k hostKey, c model.ClusterID, local map[model.ClusterID]bool, b *basis) *mergeInput {
 	if !local[c] {
 		c = ""
 	}
 	in := parts[c]
 	if in == nil {
-		in = &mergeInput{key: model.ServiceKey{Cluster: c, Namespace: k.namespace, Host: k.host}, mesh: m}
+		in = &mergeInput{key: model.ServiceKey{Cluster: c, Namespace: k.namespace, Host: k.host}, basis: b}
 		parts[c] = in
 	}
 	return in

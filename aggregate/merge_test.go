@@ -38,7 +38,7 @@ func rebuiltAll(rows ...model.Object) []*pushcontext.ServiceView {
 	for k, rows := range byShard {
 		states[k] = state(rows...)
 	}
-	return aggregate.Rebuild(states, aggregate.Options{ConfigCluster: "c1"})
+	return aggregate.Rebuild(states, aggregate.Options{ConfigCluster: "c1"}).Services
 }
 
 func shardOf(o model.Object) model.ShardKey {

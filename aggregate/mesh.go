@@ -2,7 +2,6 @@ package aggregate
 
 import (
 	"cmp"
-	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -42,7 +41,7 @@ type networkCIDR struct {
 func newMesh(cfg *meshconfig.MeshConfig, nets *meshconfig.MeshNetworks, o Options) *mesh {
 	m := &mesh{fromRegistry: map[model.ClusterID]string{}}
 	m.view = &pushcontext.MeshView{
-		Config: withDefaults(cfg), Networks: nets, DomainSuffix: o.DomainSuffix, ConfigCluster: o.ConfigCluster, Gateways: gateways(nets),
+		Config: withDefaults(cfg), Networks: nets, DomainSuffix: o.DomainSuffix, ConfigCluster: o.ConfigCluster,
 	}
 	m.view.Config.TrustDomain = cmp.Or(o.TrustDomain, m.view.Config.TrustDomain, "cluster.local")
 	m.local = localRules(m.view.Config, o.DomainSuffix)
@@ -50,9 +49,36 @@ func newMesh(cfg *meshconfig.MeshConfig, nets *meshconfig.MeshNetworks, o Option
 	return m
 }
 
-// same reports whether both stand for equal settings.
+// same reports whether both stand for equal settings, gateways aside.
 func (m *mesh) same(o *mesh) bool {
 	return o != nil && proto.Equal(m.view.Config, o.view.Config) && proto.Equal(m.view.Networks, o.view.Networks)
+}
+
+// with gives the settings together with what other rows say of the whole mesh; the same if that is in it.
+func (m *mesh) with(gatewayNetworks []string, servers []pushcontext.AutoPassthrough) *mesh {
+	v := m.view
+	if slices.Equal(v.GatewayNetworks, gatewayNetworks) && slices.EqualFunc(v.AutoPassthrough, servers, samePassthrough) {
+		return m
+	}
+	next := *m
+	next.view = &pushcontext.MeshView{
+		Config: v.Config, Networks: v.Networks, DomainSuffix: v.DomainSuffix, ConfigCluster: v.ConfigCluster,
+		GatewayNetworks: gatewayNetworks, AutoPassthrough: servers,
+	}
+	return &next
+}
+
+// gatewayHosts are the Services that meshNetworks names as gateways.
+func (m *mesh) gatewayHosts() map[string]bool {
+	out := map[string]bool{}
+	for _, n := range m.view.Networks.GetNetworks() {
+		for _, g := range n.GetGateways() {
+			if name := g.GetRegistryServiceName(); name != "" {
+				out[name] = true
+			}
+		}
+	}
+	return out
 }
 
 // withDefaults fills in Istio's defaults (MeshConfig reference).
@@ -151,40 +177,6 @@ func (m *mesh) clusterLocal(host string) bool {
 		}
 	}
 	return false
-}
-
-// gateways lists the gateways of meshNetworks that are known by address or name.
-func gateways(nets *meshconfig.MeshNetworks) []pushcontext.Gateway {
-	var out []pushcontext.Gateway
-	for name, n := range nets.GetNetworks() {
-		for _, g := range n.GetGateways() {
-			if g.GetAddress() == "" {
-				continue
-			}
-			out = append(out, gateway(name, g))
-		}
-	}
-	slices.SortFunc(out, compareGateways)
-	return slices.Compact(out)
-}
-
-// gateway reads one gateway. One that can't be dialled stays, unusable: its network is still another
-// one.
-func gateway(network string, g *meshconfig.Network_IstioNetworkGateway) pushcontext.Gateway {
-	port := uint16(0)
-	if g.GetPort() <= math.MaxUint16 {
-		port = uint16(g.GetPort())
-	}
-	ip, err := netip.ParseAddr(g.GetAddress())
-	if err != nil || port == 0 || ip.IsUnspecified() {
-		return pushcontext.Gateway{Network: network, Host: g.GetAddress(), Addr: netip.AddrPortFrom(netip.Addr{}, port)}
-	}
-	return pushcontext.Gateway{Network: network, Addr: netip.AddrPortFrom(ip.Unmap(), port)}
-}
-
-func compareGateways(a, b pushcontext.Gateway) int {
-	return cmp.Or(strings.Compare(a.Network, b.Network), strings.Compare(string(a.Cluster), string(b.Cluster)),
-		a.Addr.Compare(b.Addr), strings.Compare(a.Host, b.Host))
 }
 
 // assign indexes which registries and address ranges belong to which network. Of several networks

@@ -47,8 +47,8 @@ func TestMeshNetworks(t *testing.T) {
 	wantGW := []pushcontext.Gateway{
 		{Network: "n1", Host: "gw.example", Addr: netip.AddrPortFrom(netip.Addr{}, 15443)}, {Network: "n1", Addr: netip.MustParseAddrPort("1.1.1.1:15443")},
 	}
-	if g := v.Shape.Mesh.Gateways; !slices.Equal(g, wantGW) {
-		t.Errorf("gateways %v, want %v", g, wantGW)
+	if n := v.Networks.Find("n1"); n == nil || !slices.Equal(n.Gateways, wantGW) {
+		t.Errorf("gateways %v, want %v", n, wantGW)
 	}
 }
 
@@ -67,8 +67,9 @@ func TestMeshGatewaysThatCannotBeDialled(t *testing.T) {
 		nets := &meshconfig.MeshNetworks{Networks: map[string]*meshconfig.Network{"n1": {Gateways: []*meshconfig.Network_IstioNetworkGateway{
 			{Gw: &meshconfig.Network_IstioNetworkGateway_Address{Address: tc.address}, Port: tc.port},
 		}}}}
-		m := rebuilt(t, "a", service(kube("c1"), "a"), meshRow(nets, model.ConfigNetworks)).Shape.Mesh
-		if usable := len(m.NetworkGateways("n1", "c1")) == 1; usable != tc.usable || !m.HasGateway("n1") {
+		v := rebuilt(t, "a", service(kube("c1"), "a"), onNetwork(slice(kube("c1"), "a", "s", "10.0.0.1"), "n1"), meshRow(nets, model.ConfigNetworks))
+		m := v.Shape.Mesh
+		if usable := len(v.Networks.NetworkGateways("n1", "c1", false)) == 1; usable != tc.usable || !m.HasGateway("n1") {
 			t.Errorf("%s port %d: usable %v, want %v; network known %v", tc.address, tc.port, usable, tc.usable, m.HasGateway("n1"))
 		}
 	}
@@ -94,7 +95,7 @@ func TestMeshTrustDomain(t *testing.T) {
 	} {
 		c1 := kube("c1")
 		rows := state(service(c1, "a"), meshRow(meshConfigWithTrustDomain(tc.settings), model.ConfigMesh))
-		views := aggregate.Rebuild(map[model.ShardKey]*model.ShardState{c1: rows}, aggregate.Options{TrustDomain: tc.option})
+		views := aggregate.Rebuild(map[model.ShardKey]*model.ShardState{c1: rows}, aggregate.Options{TrustDomain: tc.option}).Services
 		if got := views[0].Shape.Mesh.Config.TrustDomain; got != tc.want {
 			t.Errorf("option %q, settings %q: %q, want %q", tc.option, tc.settings, got, tc.want)
 		}
@@ -103,4 +104,11 @@ func TestMeshTrustDomain(t *testing.T) {
 
 func meshConfigWithTrustDomain(d string) *meshconfig.MeshConfig {
 	return &meshconfig.MeshConfig{TrustDomain: d}
+}
+
+func onNetwork(e *model.Endpoints, network string) *model.Endpoints {
+	for i := range e.Endpoints {
+		e.Endpoints[i].Network = network
+	}
+	return e
 }

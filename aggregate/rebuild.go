@@ -17,25 +17,65 @@ func compareHosts(a, b hostKey) int {
 
 // Rebuild derives every service from shard states alone, with no index and no history: it is what a
 // snapshot must equal once nothing is pending. Services are sorted by key; revisions are not set.
-func Rebuild(shards map[model.ShardKey]*model.ShardState, o Options) []*pushcontext.ServiceView {
+func Rebuild(shards map[model.ShardKey]*model.ShardState, o Options) Rebuilt {
 	o = o.withDefaults()
 	r := newRebuild(nil)
-	var mesh []meshRow
 	for k, s := range shards {
 		r.add(k, s.Rows())
 		r.addWorkloads(k, s.Rows(), nil)
-		for rk, o := range s.Rows() {
-			if c, ok := o.(*model.Config); ok {
+	}
+	b := r.basis(shards, o)
+	out := Rebuilt{Mesh: b.mesh.view, Networks: b.networks.resolved, Hosts: b.networks.hosts, Conflicts: b.conflicts}
+	for _, views := range r.merge(&b) {
+		out.Services = append(out.Services, views...)
+	}
+	slices.SortFunc(out.Services, func(a, b *pushcontext.ServiceView) int { return a.Shape.Key.Compare(b.Shape.Key) })
+	return out
+}
+
+// Rebuilt is what a snapshot must hold.
+type Rebuilt struct {
+	Services  []*pushcontext.ServiceView
+	Mesh      *pushcontext.MeshView
+	Networks  pushcontext.Networks
+	Hosts     []string // names to resolve
+	Conflicts []pushcontext.Conflict
+}
+
+// basis derives settings and configuration by looking at every row.
+func (r *rebuild) basis(shards map[model.ShardKey]*model.ShardState, o Options) basis {
+	var mesh []meshRow
+	byKind := map[string][]row[*model.Config]{}
+	for k, s := range shards {
+		for rk, obj := range s.Rows() {
+			if c, ok := obj.(*model.Config); ok {
 				mesh = appendMesh(mesh, k, rk.Key, c)
+				byKind[c.Kind] = append(byKind[c.Kind], row[*model.Config]{rowID{k, rk.Key}, c})
 			}
 		}
 	}
-	cfg, nets := effective(mesh, o.ConfigCluster)
-	var out []*pushcontext.ServiceView
-	for _, views := range r.merge(newMesh(cfg, nets, o), nil) {
-		out = append(out, views...)
+	for _, rows := range byKind {
+		sortRows(rows)
 	}
-	slices.SortFunc(out, func(a, b *pushcontext.ServiceView) int { return a.Shape.Key.Compare(b.Shape.Key) })
+	cfg, nets := effective(mesh, o.ConfigCluster)
+	settings := newMesh(cfg, nets, o)
+	return basis{linear: true}.update(settings, sources{
+		gateways: r.gateways(settings.gatewayHosts()),
+		kind:     func(kind string) []row[*model.Config] { return byKind[kind] },
+		changed:  func(...string) bool { return true },
+	})
+}
+
+// gateways gives the Services that may be gateways.
+func (r *rebuild) gateways(named map[string]bool) (out []row[*model.Service]) {
+	for _, rows := range r.services {
+		for _, s := range rows {
+			if isGateway(s.obj, named) {
+				out = append(out, s)
+			}
+		}
+	}
+	sortRows(out)
 	return out
 }
 
@@ -107,17 +147,17 @@ func (r *rebuild) selecting() func(*model.Workload) bool {
 }
 
 // merge gives the views of every wanted host.
-func (r *rebuild) merge(m *mesh, demoted map[model.ShardKey]bool) map[hostKey][]*pushcontext.ServiceView {
+func (r *rebuild) merge(b *basis) map[hostKey][]*pushcontext.ServiceView {
 	out := map[hostKey][]*pushcontext.ServiceView{}
 	clusters := clustersOf(slices.Values(r.shards))
 	for _, k := range slices.SortedFunc(maps.Keys(r.services), compareHosts) {
 		sortRows(r.services[k])
 		sortRows(r.endpoints[k])
-		for _, in := range partition(k, r.services[k], r.endpoints[k], m, clusters) {
+		for _, in := range partition(k, r.services[k], r.endpoints[k], b, clusters) {
 			if len(in.services) == 0 {
 				continue
 			}
-			in.demoted, in.join = demoted, r.join
+			in.join = r.join
 			if v, err := mergeContained(in); err == nil {
 				out[k] = append(out[k], v)
 			}
@@ -144,6 +184,6 @@ func (r *rebuild) join(id rowID, svc *model.Service) []selected {
 // SameView reports whether two views of a service have equal content. Revisions and times of sources
 // do not count, nor does identity.
 func SameView(a, b *pushcontext.ServiceView) bool {
-	return sameShapeContent(a.Shape, b.Shape) && samePortContent(a.Endpoints, b.Endpoints) &&
+	return sameShapeContent(a.Shape, b.Shape) && samePortContent(a.Endpoints, b.Endpoints) && a.Networks.Equal(b.Networks) &&
 		slices.Equal(a.Demoted, b.Demoted) && slices.EqualFunc(a.LeftOut, b.LeftOut, sameLeftOut)
 }

@@ -122,7 +122,9 @@ func (c *Controller) check(now time.Time) {
 // scanned gives the views of the pass's hosts from shard rows alone. Hosts that are published without
 // rows are in the result too.
 func (c *Controller) scanned() map[hostKey][]*pushcontext.ServiceView {
-	out := c.pass.rows.merge(c.mesh, c.demoted)
+	b := c.basis
+	b.linear = true
+	out := c.pass.rows.merge(&b)
 	for v := range c.opts.Hub.Current().Services() {
 		if k := (hostKey{v.Shape.Key.Namespace, v.Shape.Key.Host}); c.pass.only(k) && out[k] == nil {
 			out[k] = nil

@@ -37,23 +37,26 @@ func (h *hostRows) empty() bool { return len(h.services)+len(h.endpoints)+len(h.
 // state is all shards and the indexes over them. It belongs to the controller goroutine; merge
 // workers only read it, while that goroutine waits for them.
 type state struct {
-	shards  map[model.ShardKey]*shard
-	hosts   map[hostKey]*hostRows
-	sel     *selector
-	dirty   map[hostKey]struct{}
-	mesh    bool                        // a mesh-wide configuration row changed
-	configs bool                        // any other configuration row changed
-	places  map[placeID]*model.Workload // that came, moved or (nil) went
-	touched *touched                    // notes what changes while a scrub is under way; nil otherwise
+	shards   map[model.ShardKey]*shard
+	hosts    map[hostKey]*hostRows
+	sel      *selector
+	dirty    map[hostKey]struct{}
+	mesh     bool // a mesh-wide configuration row changed
+	configs  bool // any other configuration row changed
+	gateways *gatewayIndex
+	kinds    map[string]*kindRows        // of kinds that merging depends on
+	places   map[placeID]*model.Workload // that came, moved or (nil) went
+	touched  *touched                    // notes what changes while a scrub is under way; nil otherwise
 }
 
 func newState() *state {
 	return &state{
-		shards: map[model.ShardKey]*shard{},
-		hosts:  map[hostKey]*hostRows{},
-		sel:    newSelector(),
-		dirty:  map[hostKey]struct{}{},
-		places: map[placeID]*model.Workload{},
+		shards:   map[model.ShardKey]*shard{},
+		hosts:    map[hostKey]*hostRows{},
+		sel:      newSelector(),
+		dirty:    map[hostKey]struct{}{},
+		places:   map[placeID]*model.Workload{},
+		gateways: newGatewayIndex(), kinds: newKinds(),
 	}
 }
 
@@ -135,6 +138,7 @@ func (s *state) index(sh *shard, k model.RowKey, obj model.Object) {
 		h := s.host(hk)
 		h.services = insertRow(h.services, id, o)
 		s.sel.addService(id, o)
+		s.gateways.addService(id, o)
 		s.mark(hk)
 	case *model.Endpoints:
 		hk := hostKey{o.Namespace, o.Host}
@@ -146,6 +150,9 @@ func (s *state) index(sh *shard, k model.RowKey, obj model.Object) {
 		s.markSelecting(id, o)
 	case *model.Config:
 		sh.configs[k.Key] = o
+		if kind := s.kinds[o.Kind]; kind != nil {
+			kind.set(id, o)
+		}
 		s.config(sh, o, 1)
 	}
 }
@@ -159,6 +166,7 @@ func (s *state) unindex(sh *shard, k model.RowKey, obj model.Object) {
 		h := s.host(hk)
 		h.services = removeRow(h.services, id)
 		s.sel.dropService(id, o)
+		s.gateways.dropService(id)
 		s.mark(hk)
 	case *model.Endpoints:
 		hk := hostKey{o.Namespace, o.Host}
@@ -170,6 +178,9 @@ func (s *state) unindex(sh *shard, k model.RowKey, obj model.Object) {
 		s.sel.dropWorkload(id, o)
 	case *model.Config:
 		delete(sh.configs, k.Key)
+		if kind := s.kinds[o.Kind]; kind != nil {
+			kind.drop(id)
+		}
 		s.config(sh, o, -1)
 	}
 }

@@ -212,7 +212,8 @@ func (w *world) check(seed uint64) {
 	for k, r := range w.regs {
 		states[k] = r.State()
 	}
-	want := aggregate.Rebuild(states, aggregate.Options{ConfigCluster: "c1"})
+	rebuilt := aggregate.Rebuild(states, aggregate.Options{ConfigCluster: "c1"})
+	want := rebuilt.Services
 	got := slices.SortedFunc(pc.Services(), func(a, b *pushcontext.ServiceView) int { return a.Shape.Key.Compare(b.Shape.Key) })
 	if len(got) != len(want) {
 		w.t.Fatalf("seed %d: %d services, want %d", seed, len(got), len(want))

@@ -36,7 +36,9 @@ type Commit struct {
 	Mesh    *MeshView // set in the first commit and when mesh-wide settings changed; then Services holds every service, of fresh shapes
 	Shards  []ShardInfo
 	Configs []*model.Config
-	// NoService is handed on as it is.
+	// Networks, Conflicts and NoService are handed on as they are.
+	Networks  Networks
+	Conflicts []Conflict
 	NoService map[model.ServiceKey][]model.LeftOut
 	Reasons   []string // in any order
 	Time      time.Time
@@ -287,7 +289,7 @@ func (s *step) freeze(c Commit) *PushContext {
 		s.setPort(n, pc)
 	}
 	return &PushContext{
-		Version: s.version, Time: c.Time, Mesh: s.base.Mesh, Shards: c.Shards, Configs: c.Configs, NoService: c.NoService,
+		Version: s.version, Time: c.Time, Mesh: s.base.Mesh, Shards: c.Shards, Configs: c.Configs, Networks: c.Networks, Conflicts: c.Conflicts, NoService: c.NoService,
 		noTargets: s.base.noTargets,
 		hosts:     s.hosts.freeze(), ports: s.ports.freeze(), instances: s.instances.freeze(),
 	}

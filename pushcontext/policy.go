@@ -6,9 +6,12 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
-// DestinationPolicy is a DestinationRule as far as it concerns one host.
+// DestinationPolicy is a DestinationRule for a host pattern. Several of one namespace, host and visibility
+// are one: the traffic policy is that of the oldest that has one, and of several subsets of one name the
+// oldest counts.
 type DestinationPolicy struct {
-	Source    model.Source
+	Source    model.Source   // of the oldest
+	Merged    []model.Source // of the others, oldest first
 	Namespace string
 	Host      string // the pattern of the rule: the host itself, or "*.suffix"
 	Export    Export

@@ -13,8 +13,13 @@ type PushContext struct {
 	Version uint64
 	Time    time.Time // when it was committed
 	Mesh    *MeshView
-	Shards  []ShardInfo     // by key
-	Configs []*model.Config // configuration objects other than the mesh's own, by shard, kind, namespace, name
+	Shards  []ShardInfo // by key
+	// Networks are those that are entered through gateways, with names resolved. A service holds those it needs.
+	Networks Networks
+	Configs  []*model.Config // configuration objects other than the mesh's own, by shard, kind, namespace, name
+	// Conflicts are configuration objects that are not used, wholly or in part, in favour of others. Those of
+	// services are in their shapes.
+	Conflicts []Conflict
 	// NoService lists endpoints for services that nobody defines; proxies see nothing of them.
 	NoService map[model.ServiceKey][]model.LeftOut
 

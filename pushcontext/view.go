@@ -89,6 +89,7 @@ type ShapeView struct {
 	// oldest first; see Policy.
 	Policies      []*DestinationPolicy
 	Inline        []PortEndpoints // endpoints that are part of the shape: DNS names, headless TCP
+	Networks      Networks        // of a service that proxies resolve: those that its endpoints are on; gateways known by name are unresolved
 	Contributions []Contribution  // by shard, then object
 	Conflicts     []Conflict
 	Mesh          *MeshView
@@ -111,6 +112,7 @@ type ServiceView struct {
 	base
 	Shape     *ShapeView
 	Endpoints []PortEndpoints  // by port name; every health state
+	Networks  Networks         // that its endpoints are on, of those with gateways; a gateway known by name is there once for each address
 	LeftOut   []model.LeftOut  // candidates that serve nobody, by Addr
 	Demoted   []model.ShardKey // stale for so long that other members see their endpoints at lower priority; sorted
 }

@@ -28,12 +28,14 @@ func (h *handler) networks(*http.Request) (any, error) {
 		return nil, err
 	}
 	out := []Gateway{}
-	for _, g := range pc.Mesh.Gateways {
-		v := Gateway{Network: g.Network, Cluster: string(g.Cluster), Host: g.Host, Usable: g.Addr.IsValid()}
-		if v.Usable {
-			v.Address = g.Addr.String()
+	for _, n := range pc.Networks {
+		for _, g := range n.Gateways {
+			v := Gateway{Network: g.Network, Cluster: string(g.Cluster), Host: g.Host, Usable: g.Addr.IsValid()}
+			if v.Usable {
+				v.Address = g.Addr.String()
+			}
+			out = append(out, v)
 		}
-		out = append(out, v)
 	}
 	return out, nil
 }

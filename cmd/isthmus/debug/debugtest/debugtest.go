@@ -110,12 +110,13 @@ func Shards() []pushcontext.ShardInfo {
 func Hub() *pushcontext.Hub {
 	m := &pushcontext.MeshView{
 		Config: &meshconfig.MeshConfig{TrustDomain: "cluster.local"}, DomainSuffix: "cluster.local", ConfigCluster: "east",
-		Gateways: []pushcontext.Gateway{
-			{Network: "net-east", Cluster: "east", Addr: netip.MustParseAddrPort("192.0.2.1:15443")},
-			{Network: "net-west", Cluster: "west", Host: "gateway.west.example"},
-		},
+		GatewayNetworks: []string{"net-east", "net-west"},
 	}
-	c := pushcontext.Commit{Mesh: m, Shards: Shards(), Time: Now(), Reasons: []string{"service"}, Configs: []*model.Config{
+	gateways := []pushcontext.Gateway{
+		{Network: "net-east", Cluster: "east", Addr: netip.MustParseAddrPort("192.0.2.1:15443")},
+		{Network: "net-west", Cluster: "west", Host: "gateway.west.example"},
+	}
+	c := pushcontext.Commit{Mesh: m, Networks: pushcontext.NewNetworks(gateways, nil), Shards: Shards(), Time: Now(), Reasons: []string{"service"}, Configs: []*model.Config{
 		{Kind: "VirtualService", Namespace: "shop", Name: "reviews", NotServed: true, Source: from("east", "VirtualService", "reviews")},
 		{Kind: model.ConfigMesh, Name: "mesh", Spec: m.Config, Source: from("east", model.ConfigMesh, "mesh")},
 	}, NoService: map[model.ServiceKey][]model.LeftOut{

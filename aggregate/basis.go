@@ -1,0 +1,164 @@
+package aggregate
+
+import (
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// basis is what every merge stands on beside the rows of its host: settings and configuration. Its parts
+// are immutable, but for demoted, which the controller goroutine changes between commits.
+type basis struct {
+	mesh            *mesh
+	networks        networks
+	rules           *rules
+	auth            *auth
+	servers         []pushcontext.AutoPassthrough
+	serverConflicts []pushcontext.Conflict
+	conflicts       []pushcontext.Conflict  // between objects of rules, auth and servers
+	demoted         map[model.ShardKey]bool // shards that are stale for too long
+	linear          bool                    // rules are found without their index
+}
+
+// policies gives the DestinationRules for a host.
+func (b *basis) policies(host string) []*pushcontext.DestinationPolicy {
+	if b.linear {
+		return b.rules.scan(host)
+	}
+	return b.rules.match(host)
+}
+
+// sources are the rows that a basis is made from, and what of them changed.
+type sources struct {
+	gateways []row[*model.Service]
+	kind     func(string) []row[*model.Config]
+	changed  func(kinds ...string) bool
+}
+
+// update gives the basis for new rows. Parts of which no row changed, and which stay the same, keep their
+// pointers.
+func (b basis) update(settings *mesh, src sources) basis {
+	next, anew := b, b.mesh == nil || settings != b.mesh
+	if anew || src.changed(model.ConfigNetworkGateway, model.ConfigResolvedHost) {
+		configs := slices.Concat(src.kind(model.ConfigNetworkGateway), src.kind(model.ConfigResolvedHost))
+		next.networks = newNetworks(settings, gatewaySources{services: src.gateways, configs: configs}, b.networks)
+	}
+	policies := false
+	if anew || src.changed(model.ConfigDestinationRule) {
+		old := b.rules
+		if anew {
+			old = nil
+		}
+		next.rules, policies = newRules(src.kind(model.ConfigDestinationRule), settings, old), true
+	}
+	if anew || src.changed(model.ConfigPeerAuthentication) {
+		next.auth, policies = newAuth(src.kind(model.ConfigPeerAuthentication), settings), true
+	}
+	if anew || src.changed(model.ConfigGateway) {
+		var conflicts []pushcontext.Conflict
+		next.servers, conflicts = passthrough(src.kind(model.ConfigGateway), settings.view.ConfigCluster)
+		next.serverConflicts, policies = conflicts, true
+	}
+	if policies {
+		next.conflicts = slices.Concat(next.rules.conflicts, next.auth.conflicts, next.serverConflicts)
+	}
+	next.mesh = settings.with(next.networks.names(), next.servers)
+	return next
+}
+
+// differs tells the hosts that may be merged into something else than on the old basis, given equal
+// mesh-wide settings.
+func (b basis) differs(old basis) func(hostKey, *hostRows) bool {
+	var tests []func(hostKey, *hostRows) bool
+	changed := networks{named: gone(old.networks.named, b.networks.named), resolved: gone(old.networks.resolved, b.networks.resolved)}
+	if len(changed.named)+len(changed.resolved) > 0 {
+		tests = append(tests, func(_ hostKey, h *hostRows) bool {
+			return slices.ContainsFunc(h.views, func(v *pushcontext.ServiceView) bool { return onAny(v, changed) })
+		})
+	}
+	if b.rules != old.rules {
+		ruled := b.rules.differs(old.rules)
+		tests = append(tests, func(k hostKey, _ *hostRows) bool { return ruled(k.host) })
+	}
+	if b.auth != old.auth {
+		demanded := b.auth.differs(old.auth)
+		tests = append(tests, func(k hostKey, _ *hostRows) bool { return demanded(k.namespace) })
+	}
+	return func(k hostKey, h *hostRows) bool {
+		return slices.ContainsFunc(tests, func(t func(hostKey, *hostRows) bool) bool { return t(k, h) })
+	}
+}
+
+// refreshBasis derives settings and configuration anew if their rows changed, and marks what is merged into
+// something else then. It gives the mesh-wide settings if they differ.
+func (c *Controller) refreshBasis() *pushcontext.MeshView {
+	settings := c.settings()
+	src, changed := c.state.sources(settings)
+	if settings == c.mesh && !changed {
+		return nil
+	}
+	old := c.basis
+	c.basis = old.update(settings, src)
+	c.state.settled()
+	c.infoChanged = c.infoChanged || !slices.Equal(old.networks.resolved, c.networks.resolved) || !slices.EqualFunc(old.conflicts, c.conflicts, sameConflict)
+	if c.mesh == old.mesh {
+		differs := c.basis.differs(old)
+		for k, h := range c.state.hosts {
+			if differs(k, h) {
+				c.state.mark(k)
+			}
+		}
+		return nil
+	}
+	for k := range c.state.hosts {
+		c.state.mark(k)
+	}
+	c.reasons["global"]++
+	return c.mesh.view
+}
+
+// settings gives the mesh-wide settings: those in force unless their rows now say something else.
+func (c *Controller) settings() *mesh {
+	if !c.state.mesh && c.mesh != nil {
+		return c.mesh
+	}
+	c.state.mesh = false
+	var rows []meshRow
+	for _, sh := range c.state.shards {
+		for k, cfg := range sh.configs {
+			rows = appendMesh(rows, sh.key, k, cfg)
+		}
+	}
+	cfg, nets := effective(rows, c.opts.ConfigCluster)
+	if next := newMesh(cfg, nets, c.opts); !next.same(c.mesh) {
+		return next
+	}
+	return c.mesh
+}
+
+// sources gives the rows of the basis, and whether any changed.
+func (s *state) sources(m *mesh) (sources, bool) {
+	s.gateways.name(m.gatewayHosts(), s.hosts)
+	any := s.gateways.changed
+	for _, k := range s.kinds {
+		any = any || k.changed
+	}
+	return sources{
+		gateways: rowsOf(s.gateways.services),
+		kind:     func(kind string) []row[*model.Config] { return rowsOf(s.kinds[kind].rows) },
+		changed: func(kinds ...string) bool {
+			return slices.ContainsFunc(kinds, func(k string) bool {
+				return s.kinds[k].changed || k == model.ConfigNetworkGateway && s.gateways.changed
+			})
+		},
+	}, any
+}
+
+// settled notes that the basis stands for all rows.
+func (s *state) settled() {
+	s.gateways.changed = false
+	for _, k := range s.kinds {
+		k.changed = false
+	}
+}
