@@ -54,11 +54,13 @@ const (
 	ReasonDraining       Reason = "Draining"       // draining, sent only with session persistence
 	ReasonNoGateway      Reason = "NoGateway"      // on another network without usable gateway
 	ReasonNoMTLS         Reason = "NoMTLS"         // on another network and plaintext: a gateway can't route it
+	ReasonOtherNetwork   Reason = "OtherNetwork"   // on a network that the proxy is not to reach
 	ReasonNoAddress      Reason = "NoAddress"      // address-less and its network has no gateway
 	ReasonClusterLocal   Reason = "ClusterLocal"   // the service is local to the endpoint's cluster
 	ReasonNodeLocal      Reason = "NodeLocal"      // internalTrafficPolicy Local, on another node
 	ReasonLocalityWeight Reason = "LocalityWeight" // no share in the locality distribution
 	ReasonIPFamily       Reason = "IPFamily"       // the proxy has no address of this family
+	ReasonNetworkView    Reason = "NetworkView"    // the proxy asked for the endpoints of other networks
 	ReasonZeroWeight     Reason = "ZeroWeight"     // weight 0: takes no traffic
 )
 

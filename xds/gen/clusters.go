@@ -45,7 +45,7 @@ func (Clusters) Traits(v pushcontext.View) Traits {
 }
 
 func shapeTraits(s *pushcontext.ShapeView) Traits {
-	t := typeTraits(s)
+	t := typeTraits(s) | tlsTraits(s) | passthroughTraits(s)
 	if s.Resolution.IsDNS() {
 		t |= endpointTraits(s) | TraitFamilies
 		if hasInlineTwins(s) {
@@ -65,7 +65,7 @@ func (Clusters) Names(v pushcontext.View, c Class) []string {
 	switch v := v.(type) {
 	case *pushcontext.ShapeView:
 		if served(v) {
-			return outboundNames(v)
+			return append(outboundNames(v), passthroughNames(v, c)...)
 		}
 	case *pushcontext.TargetsView:
 		return inboundClusters(v, c)
@@ -101,7 +101,11 @@ func (Clusters) Build(v pushcontext.View, c Class, name string) ([]byte, error) 
 	var out *clusterv3.Cluster
 	switch v := v.(type) {
 	case *pushcontext.ShapeView:
-		out = outboundCluster(v, c, name)
+		if isPassthrough(name) {
+			out = forwardingCluster(v, c, name)
+		} else {
+			out = outboundCluster(v, c, name)
+		}
 	case *pushcontext.TargetsView:
 		out = inboundCluster(v, c, name)
 	case *pushcontext.MeshView:
@@ -132,7 +136,8 @@ func outboundCluster(s *pushcontext.ShapeView, c Class, name string) *clusterv3.
 		originalDst(out)
 	}
 	applyProtocol(out, port.Protocol, c)
-	applyTraffic(out, s)
+	applyTraffic(out, s, port, c.Namespace)
+	applyTLS(out, s, port, c)
 	return out
 }
 

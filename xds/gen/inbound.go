@@ -9,6 +9,7 @@ import (
 type inboundPort struct {
 	number   uint16
 	protocol model.Protocol
+	mtls     model.MTLS
 	targets  []pushcontext.Target
 }
 
@@ -21,7 +22,7 @@ func inboundPorts(v *pushcontext.TargetsView) []inboundPort {
 			continue
 		}
 		if n := len(out); n == 0 || out[n-1].number != t.Endpoint {
-			out = append(out, inboundPort{number: t.Endpoint, protocol: t.Protocol})
+			out = append(out, inboundPort{number: t.Endpoint, protocol: t.Protocol, mtls: t.MTLS})
 		}
 		p := &out[len(out)-1]
 		p.targets = append(p.targets, t)

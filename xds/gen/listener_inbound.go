@@ -24,31 +24,76 @@ func inboundListener(v *pushcontext.TargetsView, c Class) *listenerv3.Listener {
 	l.FilterChains = []*listenerv3.FilterChain{b.tcp("virtualInbound-blackhole", toPort(b.port), blackHoleCluster)}
 	for _, p := range ports {
 		if p.number != b.port {
-			l.FilterChains = append(l.FilterChains, b.inboundChains(p)...)
+			l.FilterChains = append(l.FilterChains, b.inboundChains(portEntry(p))...)
 		}
 	}
-	table := &routev3.RouteConfiguration{Name: inboundPassthroughCluster, VirtualHosts: []*routev3.VirtualHost{
-		inboundHost("inbound|http|0", inboundPassthroughCluster)}, ValidateClusters: no()}
-	l.FilterChains = append(l.FilterChains, b.inlineHTTP("virtualInbound-catchall-http", plainHTTP(c), model.ProtocolUnknown, table))
-	l.FilterChains = append(l.FilterChains, b.besideHTTP("virtualInbound", &listenerv3.FilterChainMatch{}, inboundPassthroughCluster)...)
+	l.FilterChains = append(l.FilterChains, b.inboundChains(otherEntry(v))...)
 	l.ListenerFilters = inboundFilters(c, ports)
 	b.detectionTimeout(l)
 	return l
 }
 
-func (b *listenerBuilder) inboundChains(p inboundPort) []*listenerv3.FilterChain {
+// entry is what connections to the workload may be for: one port that it serves, or all the others.
+type entry struct {
+	name, http string // of its chains, and of those for detected HTTP
+	match      *listenerv3.FilterChainMatch
+	protocol   model.Protocol
+	cluster    string
+	table      *routev3.RouteConfiguration
+	mtls       model.MTLS
+}
+
+func portEntry(p inboundPort) entry {
 	name := inboundName(p.number)
-	http := func(chain string, match *listenerv3.FilterChainMatch) *listenerv3.FilterChain {
-		match.DestinationPort = u32(uint32(p.number))
-		return b.inlineHTTP(chain, match, p.protocol, inboundTable(p))
+	return entry{name: name, http: name + "http", match: toPort(p.number), protocol: p.protocol, cluster: name, table: inboundTable(p), mtls: p.mtls}
+}
+
+func otherEntry(v *pushcontext.TargetsView) entry {
+	return entry{
+		name: "virtualInbound", http: "virtualInbound-catchall-http", match: &listenerv3.FilterChainMatch{}, cluster: inboundPassthroughCluster, mtls: otherMTLS(v),
+		table: &routev3.RouteConfiguration{Name: inboundPassthroughCluster, VirtualHosts: []*routev3.VirtualHost{
+			inboundHost("inbound|http|0", inboundPassthroughCluster)}, ValidateClusters: no()},
 	}
+}
+
+// otherMTLS is what is demanded at ports of no service: what all ports of services agree on.
+func otherMTLS(v *pushcontext.TargetsView) model.MTLS {
+	for _, t := range v.Targets {
+		if t.MTLS != v.Targets[0].MTLS {
+			return model.MTLSPermissive
+		}
+	}
+	if len(v.Targets) == 0 {
+		return model.MTLSPermissive
+	}
+	return v.Targets[0].MTLS
+}
+
+// inboundChains are those for mutual TLS and those for cleartext, as far as both are allowed. A proxy
+// without certificates takes no connections where only mutual TLS is.
+func (b *listenerBuilder) inboundChains(e entry) []*listenerv3.FilterChain {
+	secure := e.mtls != model.MTLSDisabled && b.class.ServerTLS.Complete()
 	switch {
-	case p.protocol.IsHTTP():
-		return []*listenerv3.FilterChain{http(name, &listenerv3.FilterChainMatch{})}
-	case p.protocol.Sniffed():
-		return append([]*listenerv3.FilterChain{http(name+"http", plainHTTP(b.class))}, b.besideHTTP(name, toPort(p.number), name)...)
+	case secure && e.mtls == model.MTLSStrict:
+		return b.secureChains(e, false)
+	case secure:
+		return append(b.secureChains(e, true), b.clearChains(e)...)
+	case e.mtls == model.MTLSStrict:
+		return []*listenerv3.FilterChain{b.tcp(e.name, e.match, blackHoleCluster)}
 	}
-	return []*listenerv3.FilterChain{b.tcp(name, toPort(p.number), name)}
+	return b.clearChains(e)
+}
+
+func (b *listenerBuilder) clearChains(e entry) []*listenerv3.FilterChain {
+	switch {
+	case e.protocol.IsHTTP():
+		return []*listenerv3.FilterChain{b.inlineHTTP(e.name, e.match, e.protocol, e.table)}
+	case e.protocol.Sniffed():
+		http := plainHTTP(b.class)
+		http.DestinationPort = e.match.DestinationPort
+		return append([]*listenerv3.FilterChain{b.inlineHTTP(e.http, http, e.protocol, e.table)}, b.besideHTTP(e.name, e.match, e.cluster)...)
+	}
+	return []*listenerv3.FilterChain{b.tcp(e.name, e.match, e.cluster)}
 }
 
 // inboundTable is inline, so it must not be refused because its cluster is still on the way.
@@ -74,26 +119,29 @@ func inboundHost(name, cluster string) *routev3.VirtualHost {
 }
 
 // inboundFilters restore the original destination, then find out what a connection speaks on the
-// ports where nobody has said so. On the others nothing is waited for: in some protocols the server
-// speaks first.
+// ports where it may be one thing or another. On the others nothing is waited for: in some protocols
+// the server speaks first.
 func inboundFilters(c Class, ports []inboundPort) []*listenerv3.ListenerFilter {
 	var out []*listenerv3.ListenerFilter
 	if c.Interception == InterceptTProxy {
 		out = append(out, originalSource())
 	}
-	off := declared(ports)
+	declared := func(p inboundPort) bool { return !p.protocol.Sniffed() }
 	tls := listenerFilter("envoy.filters.listener.tls_inspector", &tlsinspectorv3.TlsInspector{})
+	tls.FilterDisabled = onPorts(ports, func(p inboundPort) bool {
+		return declared(p) && (p.mtls == model.MTLSDisabled || !c.ServerTLS.Complete())
+	})
 	http := listenerFilter("envoy.filters.listener.http_inspector", &httpinspectorv3.HttpInspector{})
-	tls.FilterDisabled, http.FilterDisabled = off, off
+	http.FilterDisabled = onPorts(ports, declared)
 	return append(out, originalDestination(), tls, http)
 }
 
-// declared matches the ports whose protocol is known.
-func declared(ports []inboundPort) *listenerv3.ListenerFilterChainMatchPredicate {
+// onPorts matches connections to some of the ports, nil if there are none.
+func onPorts(ports []inboundPort, some func(inboundPort) bool) *listenerv3.ListenerFilterChainMatchPredicate {
 	var rules []*listenerv3.ListenerFilterChainMatchPredicate
 	for _, p := range ports {
-		if !p.protocol.Sniffed() {
-			rules = append(rules, portRule(p.number))
+		if some(p) {
+			rules = append(rules, onPort(p.number))
 		}
 	}
 	switch len(rules) {
@@ -106,7 +154,7 @@ func declared(ports []inboundPort) *listenerv3.ListenerFilterChainMatchPredicate
 		OrMatch: &listenerv3.ListenerFilterChainMatchPredicate_MatchSet{Rules: rules}}}
 }
 
-func portRule(port uint16) *listenerv3.ListenerFilterChainMatchPredicate {
+func onPort(port uint16) *listenerv3.ListenerFilterChainMatchPredicate {
 	return &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_DestinationPortRange{
 		DestinationPortRange: &typev3.Int32Range{Start: int32(port), End: int32(port) + 1}}}
 }

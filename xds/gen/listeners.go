@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -15,7 +16,8 @@ import (
 // Listeners makes LDS resources. A sidecar with interception has one listener for all HTTP hosts of
 // a port, one for each address of a service that is not plain HTTP, and the two virtual ones that
 // intercepted connections enter by; without interception it has one on its loopback address for each
-// port. So has a router on every address, if it is told to expose services; else it listens nowhere.
+// port. So has a router on every address, if it is told to expose services; else it listens only where
+// AUTO_PASSTHROUGH servers tell it to forward.
 type Listeners struct{}
 
 // TypeURL implements Generator.
@@ -34,6 +36,10 @@ func (Listeners) Key(name string) (pushcontext.ViewKey, bool) {
 	case virtualInbound:
 		return pushcontext.ViewKey{Kind: pushcontext.ViewTargets}, true
 	}
+	if plain, ok := strings.CutPrefix(name, passthroughListenerPrefix); ok {
+		_, _, ok = parseListener(plain)
+		return pushcontext.ViewKey{Kind: pushcontext.ViewMesh}, ok
+	}
 	_, port, ok := parseListener(name)
 	return pushcontext.ViewKey{Kind: pushcontext.ViewPort, Port: port}, ok
 }
@@ -43,7 +49,7 @@ func (Listeners) Traits(v pushcontext.View) Traits {
 	switch v := v.(type) {
 	case *pushcontext.PortView:
 		s := summaryOf(v)
-		t := s.traits() | TraitExtensions
+		t := s.traits() | TraitExtensions | passthroughPortTraits(v.Mesh, v.Number)
 		if s.direct {
 			t |= TraitIP
 			if v.Mesh.MultiNetwork() {
@@ -51,8 +57,14 @@ func (Listeners) Traits(v pushcontext.View) Traits {
 			}
 		}
 		return t
-	case *pushcontext.TargetsView, *pushcontext.MeshView:
-		return TraitType | TraitInterception | TraitFamilies | TraitExtensions
+	case *pushcontext.TargetsView:
+		return TraitType | TraitInterception | TraitFamilies | TraitExtensions | TraitTLS
+	case *pushcontext.MeshView:
+		t := TraitType | TraitInterception | TraitFamilies | TraitExtensions
+		if len(v.AutoPassthrough) > 0 {
+			t |= TraitPassthrough
+		}
+		return t
 	}
 	return 0
 }
@@ -81,6 +93,7 @@ func (Listeners) Names(v pushcontext.View, c Class) []string {
 		if c.intercepts() {
 			return []string{virtualOutbound}
 		}
+		return passthroughListeners(v, c)
 	}
 	return nil
 }
@@ -88,7 +101,7 @@ func (Listeners) Names(v pushcontext.View, c Class) []string {
 func portListeners(v *pushcontext.PortView, c Class) []string {
 	p := planOf(v, c)
 	if !c.intercepts() {
-		if p.wildcardNeeded() && !reserved(v.Mesh, v.Number) {
+		if p.wildcardNeeded() && !reserved(v.Mesh, v.Number) && !c.forwards(v.Mesh, v.Number) {
 			return []string{listenerName(c.bind(), v.Number)}
 		}
 		return nil
@@ -129,8 +142,11 @@ func (Listeners) Build(v pushcontext.View, c Class, name string) ([]byte, error)
 			out = inboundListener(v, c)
 		}
 	case *pushcontext.MeshView:
-		if name == virtualOutbound && c.intercepts() {
+		switch {
+		case name == virtualOutbound && c.intercepts():
 			out = outboundListener(v, c)
+		case strings.HasPrefix(name, passthroughListenerPrefix):
+			out = forwardingListener(v, c, name)
 		}
 	default:
 		return nil, errView(ListenerURL, v)
@@ -153,7 +169,7 @@ func portListener(v *pushcontext.PortView, c Class, name string) ([]byte, error)
 	}
 	all := p.wildcardNeeded() && !reserved(v.Mesh, port)
 	switch {
-	case all && !c.intercepts() && bind == c.bind():
+	case all && !c.intercepts() && bind == c.bind() && !c.forwards(v.Mesh, port):
 		return marshal(b.whole(p))
 	case all && c.intercepts() && bind == c.wildcard():
 		return marshal(b.wildcard(p))

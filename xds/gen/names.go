@@ -24,6 +24,17 @@ func outboundName(port uint16, host string) string {
 	return "outbound|" + strconv.Itoa(int(port)) + "||" + host
 }
 
+// passthroughPrefix starts the names of passthrough clusters. Server names hold no "|".
+const passthroughPrefix = "outbound_."
+
+// passthroughName is the cluster (and endpoint assignment) of a service port at a router that forwards
+// mutual TLS by server name, and that server name.
+func passthroughName(port uint16, host string) string {
+	return passthroughPrefix + strconv.Itoa(int(port)) + "_._." + host
+}
+
+func isPassthrough(name string) bool { return strings.HasPrefix(name, passthroughPrefix) }
+
 // inboundName is the cluster, and the route name, of a port of the workload itself.
 func inboundName(port uint16) string { return "inbound|" + strconv.Itoa(int(port)) + "||" }
 
@@ -55,14 +66,17 @@ func parsePort(s string) (uint16, bool) {
 	return uint16(n), true
 }
 
-// parseOutbound reads "outbound|<port>||<host>". There are no subsets yet, so a name with one names
-// nothing.
+// parseOutbound reads "outbound|<port>||<host>" or "outbound_.<port>_._.<host>". There are no subsets
+// yet, so a name with one names nothing.
 func parseOutbound(name string) (host string, port uint16, ok bool) {
-	rest, ok := strings.CutPrefix(name, "outbound|")
-	if !ok {
-		return "", 0, false
+	rest, separator := strings.TrimPrefix(name, passthroughPrefix), "_._."
+	if len(rest) == len(name) {
+		if rest, ok = strings.CutPrefix(name, "outbound|"); !ok {
+			return "", 0, false
+		}
+		separator = "||"
 	}
-	num, host, ok := strings.Cut(rest, "||")
+	num, host, ok := strings.Cut(rest, separator)
 	if !ok || host == "" || strings.ContainsRune(host, '|') {
 		return "", 0, false
 	}

@@ -1,9 +1,19 @@
 package gen
 
 import (
+	"slices"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
+
+// Routers that a Gateway with an AUTO_PASSTHROUGH server selects forward mutual TLS of other networks by
+// its server name, which is the name of a cluster: bytes pass as they are, and identities are those of
+// the workloads at both ends. Such a cluster holds endpoints that the router dials itself, never another
+// gateway: so what came in by a gateway can't leave by one, and no connection goes in circles.
 
 // maxPassthrough is how many AUTO_PASSTHROUGH servers of a mesh are served, the oldest first.
 const maxPassthrough = 64
@@ -17,4 +27,163 @@ func Selecting(m *pushcontext.MeshView, router model.Labels) (servers uint64) {
 		}
 	}
 	return servers
+}
+
+// servers are those that select routers of the class, by port.
+func (c Class) servers(m *pushcontext.MeshView) map[uint16][]*pushcontext.AutoPassthrough {
+	if c.Passthrough == 0 {
+		return nil
+	}
+	out := map[uint16][]*pushcontext.AutoPassthrough{}
+	for i := range m.AutoPassthrough {
+		s := &m.AutoPassthrough[i]
+		if i < maxPassthrough && c.Passthrough&(1<<i) != 0 && s.Port != 0 && !reserved(m, s.Port) {
+			out[s.Port] = append(out[s.Port], s)
+		}
+	}
+	return out
+}
+
+// passthroughTraits tell routers that forward a service from others.
+func passthroughTraits(s *pushcontext.ShapeView) Traits {
+	if len(s.Mesh.AutoPassthrough) == 0 || !forwardable(s) {
+		return 0
+	}
+	return TraitPassthrough
+}
+
+// forwardable reports whether other networks may be let in to a service: it is of the mesh and for all
+// of it, its endpoints are addresses, and a server name can stand for it. Server names are read in lower
+// case.
+func forwardable(s *pushcontext.ShapeView) bool {
+	host := s.Key.Host
+	return !s.External && s.Key.Cluster == "" && (s.Resolution == model.ClientSideLB || s.Resolution == model.Passthrough) &&
+		!strings.Contains(host, "*") && host == strings.ToLower(host) && len(passthroughName(65535, host)) <= maxServerName
+}
+
+// forwarded reports whether routers of the class forward to the service.
+func forwarded(s *pushcontext.ShapeView, c Class) bool {
+	if c.Passthrough == 0 || !forwardable(s) {
+		return false
+	}
+	for _, servers := range c.servers(s.Mesh) {
+		if slices.ContainsFunc(servers, func(a *pushcontext.AutoPassthrough) bool { return admits(a, s.Key) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// admits reports whether one of the server's hosts, "<host>" or "<namespace>/<host>", covers the service.
+func admits(a *pushcontext.AutoPassthrough, k model.ServiceKey) bool {
+	return slices.ContainsFunc(a.Hosts, func(h string) bool {
+		namespace, host := splitHost(h)
+		if namespace == "." {
+			namespace = a.Namespace
+		}
+		if namespace != "*" && namespace != k.Namespace {
+			return false
+		}
+		suffix, wild := strings.CutPrefix(host, "*")
+		return host == k.Host || wild && strings.HasSuffix(k.Host, suffix)
+	})
+}
+
+func splitHost(h string) (namespace, host string) {
+	if namespace, host, ok := strings.Cut(h, "/"); ok {
+		return namespace, strings.ToLower(host)
+	}
+	return "*", strings.ToLower(h)
+}
+
+func passthroughNames(s *pushcontext.ShapeView, c Class) []string {
+	if !forwarded(s, c) {
+		return nil
+	}
+	var names []string
+	for _, p := range servedPorts(s) {
+		names = append(names, passthroughName(p.Number, s.Key.Host))
+	}
+	return names
+}
+
+func forwardingCluster(s *pushcontext.ShapeView, c Class, name string) *clusterv3.Cluster {
+	port, ok := portNamed(s, name)
+	if !ok || !forwarded(s, c) {
+		return nil
+	}
+	out := baseCluster(s.Mesh, name)
+	out.Metadata = serviceMetadata(serviceRef{s.Key.Host, s.Name, s.Key.Namespace})
+	edsCluster(out)
+	applyTraffic(out, s, port, c.Namespace)
+	return out
+}
+
+// passthroughAssignment holds the endpoints that a router forwards to.
+func passthroughAssignment(v *pushcontext.ServiceView, c Class, name string) ([]byte, error) {
+	port, ok := portNamed(v.Shape, name)
+	if !ok || !forwarded(v.Shape, c) {
+		return nil, errName(EndpointURL, name)
+	}
+	sel, _ := selectForwarded(v, c, port)
+	return marshal(assignment(name, sel))
+}
+
+// ExplainPassthrough is [ExplainEndpoints] of what a router forwards to for other networks; nil if it
+// does not forward to the service.
+func ExplainPassthrough(v *pushcontext.ServiceView, c Class, port model.Port) []Verdict {
+	if !forwarded(v.Shape, c) {
+		return nil
+	}
+	sel, refused := selectForwarded(v, c, port)
+	return append(sel.verdicts, refused...)
+}
+
+// selectForwarded selects among the endpoints that take mutual TLS and are dialled by the router itself.
+func selectForwarded(v *pushcontext.ServiceView, c Class, port model.Port) (sel selection, refused []Verdict) {
+	in := candidatesOf(v, port)
+	all := in.localities
+	in.localities = nil
+	for _, l := range all {
+		var kept []*model.Endpoint
+		for _, e := range l.Endpoints {
+			if reason, detail := unforwardable(v, c, e); reason != "" {
+				refused = append(refused, Verdict{Endpoint: e, Reason: reason, Detail: detail})
+			} else {
+				kept = append(kept, e)
+			}
+		}
+		if len(kept) > 0 {
+			in.localities = append(in.localities, pushcontext.LocalityEndpoints{Locality: l.Locality, Endpoints: kept})
+		}
+	}
+	c.ClientTLS = TLSFiles{Chain: "-", Key: "-", Root: "-"} // the callers' own secure the connections
+	return selectEndpoints(in, c), refused
+}
+
+func unforwardable(v *pushcontext.ServiceView, c Class, e *model.Endpoint) (model.Reason, string) {
+	m := v.Shape.Mesh
+	switch {
+	case !speaksMutual(e):
+		return model.ReasonNoMTLS, "a gateway forwards mutual TLS only"
+	case e.Network != "" && e.Network != c.Network && m.HasGateway(e.Network):
+		return model.ReasonOtherNetwork, "a gateway forwards to endpoints that it dials itself; network " + e.Network + " has gateways of its own"
+	case isGateway(v, e):
+		return model.ReasonOtherNetwork, "it is a gateway itself: connections would go in circles"
+	}
+	return "", ""
+}
+
+// isGateway reports whether an endpoint is itself where networks are entered: by a known gateway's
+// address, or by a workload that an AUTO_PASSTHROUGH server selects on its port.
+func isGateway(v *pushcontext.ServiceView, e *model.Endpoint) bool {
+	at := e.Addr.AddrPort
+	for _, n := range v.Networks {
+		if slices.ContainsFunc(n.Gateways, func(g pushcontext.Gateway) bool { return g.Addr == at }) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(v.Shape.Mesh.AutoPassthrough, func(a pushcontext.AutoPassthrough) bool {
+		return a.Port == at.Port() && (len(a.Selector) == 0 || e.Labels.Matches(a.Selector))
+	})
 }

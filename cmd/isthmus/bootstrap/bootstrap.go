@@ -49,9 +49,12 @@ type Options struct {
 	ServiceAccount string
 	Node           string // Kubernetes node name
 	Labels         map[string]string
-	AdminPort      uint16 // on 127.0.0.1; 0 = no admin interface
-	Expose         bool   // routers: listen on every TCP service port without Gateway configuration
-	SotW           bool   // state-of-the-world ADS instead of delta
+	// CertChain, Key and RootCert are PEM files on the proxy's machine with which it speaks mutual TLS, as
+	// client and as server: all of them or none.
+	CertChain, Key, RootCert string
+	AdminPort                uint16 // on 127.0.0.1; 0 = no admin interface
+	Expose                   bool   // routers: listen on every TCP service port without Gateway configuration
+	SotW                     bool   // state-of-the-world ADS instead of delta
 }
 
 func (o *Options) complete() error {
@@ -85,6 +88,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("namespace %q or domain %q holds a character that a name can't have", o.Namespace, o.DomainSuffix)
 	case o.Cluster == "":
 		return errors.New("the proxy's cluster is missing")
+	case (o.CertChain == "") != (o.Key == "") || (o.Key == "") != (o.RootCert == ""):
+		return errors.New("mutual TLS needs all of a certificate chain, its key and a root certificate")
 	case o.Expose && o.Type != Router:
 		return fmt.Errorf("only a %s can expose services", Router)
 	}
@@ -160,7 +165,11 @@ func (o *Options) node() (*corev3.Node, error) {
 
 func (o *Options) metadata() map[string]any {
 	m := map[string]any{"CLUSTER_ID": o.Cluster, "NAMESPACE": o.Namespace, "INSTANCE_IPS": o.IP.String()}
-	for k, v := range map[string]string{"NETWORK": o.Network, "SERVICE_ACCOUNT": o.ServiceAccount, "NODE_NAME": o.Node} {
+	for k, v := range map[string]string{
+		"NETWORK": o.Network, "SERVICE_ACCOUNT": o.ServiceAccount, "NODE_NAME": o.Node,
+		"TLS_CLIENT_CERT_CHAIN": o.CertChain, "TLS_CLIENT_KEY": o.Key, "TLS_CLIENT_ROOT_CERT": o.RootCert,
+		"TLS_SERVER_CERT_CHAIN": o.CertChain, "TLS_SERVER_KEY": o.Key, "TLS_SERVER_ROOT_CERT": o.RootCert,
+	} {
 		if v != "" {
 			m[k] = v
 		}

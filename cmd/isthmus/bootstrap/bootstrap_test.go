@@ -27,6 +27,7 @@ func router() bootstrap.Options {
 	o := sidecar()
 	o.Type, o.ID, o.Hub, o.Expose = bootstrap.Router, "gateway.edge", "hub.example:15010", true
 	o.Network, o.Locality, o.Labels = "net-east", "eu/a", map[string]string{"app": "gateway"}
+	o.CertChain, o.Key, o.RootCert = "/etc/certs/chain.pem", "/etc/certs/key.pem", "/etc/certs/root.pem"
 	return o
 }
 
@@ -134,6 +135,8 @@ func TestErrorsNameTheOption(t *testing.T) {
 		"hub without port":  {func(o *bootstrap.Options) { o.Hub = "hub.example" }, "HOST:PORT"},
 		"hub port":          {func(o *bootstrap.Options) { o.Hub = "hub.example:x" }, "port"},
 		"hub port too high": {func(o *bootstrap.Options) { o.Hub = "hub.example:70000" }, "port"},
+		"a key alone":       {func(o *bootstrap.Options) { o.Key = "key.pem" }, "certificate chain"},
+		"no root":           {func(o *bootstrap.Options) { o.CertChain, o.Key = "chain.pem", "key.pem" }, "root certificate"},
 		"exposing sidecar":  {func(o *bootstrap.Options) { o.Expose = true }, "router"},
 	}
 	for name, tt := range tests {
