@@ -55,9 +55,15 @@ func (l *Link) Stream(ctx context.Context, p wire.Protocol) (Stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	return Open(ctx, conn, p)
+}
+
+// Open opens an ADS stream on a connection, which is closed with the stream, or if there is none.
+func Open(ctx context.Context, conn *grpc.ClientConn, p wire.Protocol) (Stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &linkStream{conn: conn, cancel: cancel}
 	client := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+	var err error
 	if p == wire.Delta {
 		s.ClientStream, err = client.DeltaAggregatedResources(ctx)
 	} else {

@@ -23,7 +23,7 @@ const hubReady = 30 * time.Second
 type HubOptions struct {
 	// Binary is the isthmus command.
 	Binary string
-	// Dir holds the clusters.
+	// Dir holds the clusters; "" if they are elsewhere, as Args say.
 	Dir string
 	// GRPC, HTTP and Monitoring are the addresses that it listens on, "IP:PORT".
 	GRPC, HTTP, Monitoring string
@@ -85,10 +85,7 @@ func (h *Hub) Start(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(h.opts.Binary, append([]string{
-		"serve", "--dir", h.opts.Dir, "--grpc-addr", h.GRPC,
-		"--http-addr", h.opts.HTTP, "--monitoring-addr", h.opts.Monitoring,
-	}, h.opts.Args...)...)
+	cmd := exec.Command(h.opts.Binary, h.args()...)
 	cmd.Stdout, cmd.Stderr = log, log
 	// As for Envoys: Ctrl-C is the parent's to handle, its death is not survived.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -105,6 +102,14 @@ func (h *Hub) Start(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("hub: %w", err), h.Kill())
 	}
 	return nil
+}
+
+func (h *Hub) args() []string {
+	args := []string{"serve", "--grpc-addr", h.GRPC, "--http-addr", h.opts.HTTP, "--monitoring-addr", h.opts.Monitoring}
+	if h.opts.Dir != "" {
+		args = append(args, "--dir", h.opts.Dir)
+	}
+	return append(args, h.opts.Args...)
 }
 
 func (h *Hub) waitReady(ctx context.Context) error {
