@@ -44,6 +44,14 @@ func (Clusters) Traits(v pushcontext.View) Traits {
 	return 0
 }
 
+// Narrow implements Narrower.
+func (Clusters) Narrow(v pushcontext.View, c Class) Class {
+	if s, ok := v.(*pushcontext.ShapeView); ok {
+		return scopeOf(s).narrow(c)
+	}
+	return c
+}
+
 func shapeTraits(s *pushcontext.ShapeView) Traits {
 	t := typeTraits(s) | tlsTraits(s) | passthroughTraits(s)
 	if s.Resolution.IsDNS() {
