@@ -46,8 +46,8 @@ func ValidCluster(s string) bool {
 	})
 }
 
-// hash identifies a credential.
-func hash(kubeconfig []byte) string {
+// Hash identifies a credential.
+func Hash(kubeconfig []byte) string {
 	sum := sha256.Sum256(kubeconfig)
 	return hex.EncodeToString(sum[:])
 }

@@ -9,9 +9,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// expiry is when the credential ends: the earlier of its token's and its certificate's end, zero if neither is
+// Expiry is when the credential ends: the earlier of its token's and its certificate's end, zero if neither is
 // known. A token that is read from a file is renewed there.
-func expiry(cfg *rest.Config) time.Time {
+func Expiry(cfg *rest.Config) time.Time {
 	token, cert := time.Time{}, certificateExpiry(cfg.CertData)
 	if cfg.BearerTokenFile == "" {
 		token = tokenExpiry(cfg.BearerToken)

@@ -44,7 +44,7 @@ func Sanitise(kubeconfig []byte, allow Allow) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return (&sanitiser{allow: allow, hash: hash(kubeconfig)}).sanitise(cfg)
+	return (&sanitiser{allow: allow, hash: Hash(kubeconfig)}).sanitise(cfg)
 }
 
 // load parses. What the parser says may quote the input, so it is not passed on.

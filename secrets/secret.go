@@ -192,6 +192,8 @@ func (o *SecretOptions) claims(r *reader, objects []any) []Claim {
 	return out
 }
 
+var errNoID = errors.New("its name can't be a cluster id (letters, digits, '-', '_' and '.', 63 at most, no '-' at an end)")
+
 // beyond stands for all claims from here on.
 func beyond(source string, created time.Time, limit int) Claim {
 	return Claim{Source: source, Created: created, Err: fmt.Errorf("this and all later ones are ignored: there are more than %d clusters", limit)}
@@ -216,9 +218,9 @@ func (r *reader) end()   { r.old = nil }
 
 // claim completes c.
 func (r *reader) claim(c Claim, kubeconfig []byte) Claim {
-	c.Hash = hash(kubeconfig)
+	c.Hash = Hash(kubeconfig)
 	if !ValidCluster(c.Cluster) {
-		c.Err = errors.New("its name can't be a cluster id (letters, digits, '-', '_' and '.', 63 at most, no '-' at an end)")
+		c.Err = errNoID
 		return c
 	}
 	got, ok := r.old[c.Hash]
@@ -238,5 +240,5 @@ func read(kubeconfig []byte, allow Allow) credential {
 	if err != nil {
 		return credential{err: fmt.Errorf("kubeconfig: %w", err)}
 	}
-	return credential{config: cfg, expires: expiry(cfg)}
+	return credential{config: cfg, expires: Expiry(cfg)}
 }
