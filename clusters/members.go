@@ -21,6 +21,7 @@ type Member struct {
 	Owner   bool   // it is the claim that counts for the cluster
 	Reason  string // why it is not used: another claim has the cluster, or the credential is refused; else ""
 	Warning string // what is unwise about the credential, "" if nothing is
+	Hash    string // of the credential: see secrets.Claim
 	Created time.Time
 	Expires time.Time // when the credential ends; zero if unknown
 }
@@ -109,7 +110,7 @@ func (m *Manager) publish(all []ranked) {
 	for _, r := range all {
 		out = append(out, Member{
 			Cluster: model.ClusterID(r.Cluster), Source: r.Source, Owner: r.owner, Reason: r.reason, Warning: warning(r.Config),
-			Created: r.Created, Expires: r.Expires,
+			Hash: r.Hash, Created: r.Created, Expires: r.Expires,
 		})
 		if !r.owner && before[claim{r.Cluster, r.Source}] != r.reason {
 			m.opts.Log.Warn("credential is not used", "cluster", r.Cluster, "source", r.Source, "reason", r.reason)
