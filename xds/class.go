@@ -95,6 +95,7 @@ type audience struct {
 	classes *classes
 	reduced []reducedClass
 	used    gen.Traits // all that were asked for
+	labels  []string   // names of the labels that were, sorted
 }
 
 type reducedClass struct {
@@ -112,6 +113,28 @@ func (a *audience) reduce(t gen.Traits) *reducedClass {
 	}
 	a.reduced = append(a.reduced, reducedClass{traits: t, class: a.class.Keep(t)})
 	return &a.reduced[len(a.reduced)-1]
+}
+
+// narrow gives what a view's policies leave of the class reduced to traits.
+func (a *audience) narrow(t gen.Traits, narrowed gen.Class) *reducedClass {
+	a.used |= t
+	a.name(narrowed.Labels.Keys())
+	for i := range a.reduced {
+		if a.reduced[i].traits == t && a.reduced[i].class == narrowed {
+			return &a.reduced[i]
+		}
+	}
+	a.reduced = append(a.reduced, reducedClass{traits: t, class: narrowed})
+	return &a.reduced[len(a.reduced)-1]
+}
+
+// name notes that labels were asked for.
+func (a *audience) name(labels []string) {
+	for _, l := range labels {
+		if i, known := slices.BinarySearch(a.labels, l); !known {
+			a.labels = slices.Insert(a.labels, i, l)
+		}
+	}
 }
 
 // number gives the number under which resources for the reduced class are kept.

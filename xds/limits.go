@@ -16,6 +16,7 @@ const (
 	maxNodeID    = 1 << 10 // its id
 	maxLabels    = 256     // how many of its workload's labels are looked at
 	maxLabel     = 320     // one of them, key or value; Kubernetes allows 317
+	maxNetworks  = 64      // that it asks for the endpoints of
 	maxNodeValue = 256     // what metadata or locality call a cluster, network, namespace, node …; DNS names have 253
 	maxAddresses = 16      // of one proxy, the one of its id included; further ones are ignored
 	maxVersion   = 64      // ISTIO_VERSION; what is beyond is cut off

@@ -165,8 +165,12 @@ func (id *identity) metadata(m metadata, aliases map[model.ClusterID]model.Clust
 	if err := m.tls(c); err != nil {
 		return err
 	}
-	if c.Type == gen.Router {
-		id.labels = m.labels()
+	labels := m.labels()
+	if c.Labels = gen.NewLabels(labels); c.Type == gen.Router {
+		id.labels = labels
+	}
+	if err := m.view(c); err != nil {
+		return err
 	}
 	id.version = clip(m.text("ISTIO_VERSION"), maxVersion)
 	_, id.configured = m.fields["PROXY_CONFIG"]
@@ -185,6 +189,27 @@ func (m metadata) tls(c *gen.Class) error {
 			*to = gen.TLSFiles{}
 		}
 	}
+	return nil
+}
+
+// view reads the networks whose endpoints the proxy asks for. All or none of the list counts: without
+// one of them the proxy would miss endpoints that it means to have.
+func (m metadata) view(c *gen.Class) error {
+	const key = "REQUESTED_NETWORK_VIEW"
+	var list []string
+	for n := range strings.SplitSeq(m.text(key), ",") {
+		if n = strings.TrimSpace(n); n == "" {
+			continue
+		}
+		if err := within("node metadata "+key, n); err != nil {
+			return err
+		}
+		if list = append(list, n); len(list) > maxNetworks {
+			return invalid("node metadata %s has more than %d networks", key, maxNetworks)
+		}
+	}
+	slices.Sort(list)
+	c.NetworkView = strings.Join(slices.Compact(list), ",")
 	return nil
 }
 

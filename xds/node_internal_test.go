@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -44,6 +45,8 @@ func FuzzNode(f *testing.F) {
 		"TLS_CLIENT_CERT_CHAIN": "/c.pem", "TLS_CLIENT_KEY": "/k.pem", "TLS_CLIENT_ROOT_CERT": "/r.pem", "TLS_SERVER_KEY": strings.Repeat("k", 300),
 		"LABELS": map[string]any{"app": "gw", "n": 1, strings.Repeat("k", 400): "x"},
 	}))
+	f.Add(nodeBytes(f, id, map[string]any{"REQUESTED_NETWORK_VIEW": "n2, n1,,n2", "LABELS": map[string]any{"tier": "gold", "a\x00": "b"}}))
+	f.Add(nodeBytes(f, id, map[string]any{"REQUESTED_NETWORK_VIEW": strings.Repeat("n", 300)}))
 	f.Add(nodeBytes(f, "router~::ffff:10.0.0.1~x~", nil, func(n *corev3.Node) {
 		n.Locality = &corev3.Locality{Region: "r", Zone: "z", SubZone: "s"}
 		n.Extensions = []*corev3.Extension{{Name: "istio.stats"}, {Name: "istio.alpn", Disabled: true}}
@@ -72,6 +75,12 @@ func FuzzNode(f *testing.F) {
 				t.Errorf("half a set of files is kept: %+v", f)
 			}
 		}
+		if view := strings.Split(c.NetworkView, ","); !slices.IsSorted(view) || len(view) > maxNetworks || len(c.NetworkView) > maxNetworks*(maxNodeValue+1) {
+			t.Errorf("asks for %q", c.NetworkView)
+		}
+		if len(c.Labels) > maxLabels*2*(maxLabel+1) {
+			t.Errorf("%d bytes of labels are kept", len(c.Labels))
+		}
 		for k, v := range got.labels {
 			if len(k) > maxLabel || len(v) > maxLabel || len(got.labels) > maxLabels || c.Type != gen.Router {
 				t.Errorf("%d labels are kept, one of them %.400q: %.400q", len(got.labels), k, v)
@@ -87,6 +96,38 @@ func FuzzNode(f *testing.F) {
 			t.Errorf("%+v", got)
 		}
 	})
+}
+
+// What a proxy asks for does not depend on the order in which it says so.
+func TestNodeNetworkViewAndLabels(t *testing.T) {
+	t.Parallel()
+	const id = "sidecar~10.0.0.1~a.b~b.svc.cluster.local"
+	for _, c := range []struct {
+		meta   map[string]any
+		view   string
+		labels gen.Labels
+		err    string
+	}{
+		{meta: nil},
+		{meta: map[string]any{"REQUESTED_NETWORK_VIEW": " n2,n1 ,,n2"}, view: "n1,n2"},
+		{meta: map[string]any{"REQUESTED_NETWORK_VIEW": ","}},
+		{meta: map[string]any{"REQUESTED_NETWORK_VIEW": "n1," + strings.Repeat("n", 300)}, err: "300 bytes"},
+		{meta: map[string]any{"REQUESTED_NETWORK_VIEW": strings.Repeat("n,", maxNetworks+1)}, err: "more than 64 networks"},
+		{meta: map[string]any{"LABELS": map[string]any{"tier": "gold", "app": "x"}}, labels: gen.NewLabels(model.Labels{"app": "x", "tier": "gold"})},
+		{meta: map[string]any{"LABELS": "tier=gold"}},
+	} {
+		got, err := parseNode(nodeBytes(t, id, c.meta), nil)
+		switch {
+		case c.err != "":
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%v: %v", c.meta, err)
+			}
+		case err != nil:
+			t.Errorf("%v: %v", c.meta, err)
+		case got.class.NetworkView != c.view || got.class.Labels != c.labels:
+			t.Errorf("%v: view %q, labels %q", c.meta, got.class.NetworkView, got.class.Labels)
+		}
+	}
 }
 
 func TestClip(t *testing.T) {

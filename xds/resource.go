@@ -138,7 +138,12 @@ func (f *factory) derive(view pushcontext.View, typ int, key pushcontext.ViewKey
 
 // shared gives what proxies of equal class have in common.
 func (f *factory) shared(view pushcontext.View, typ int, key pushcontext.ViewKey, t gen.Traits, a *audience) *built {
-	c := a.reduce(t)
+	g := f.generators[typ]
+	c, err := reducedFor(g, view, t, a)
+	if err != nil {
+		f.report(typ, key, "", err)
+		return &built{unlisted: true}
+	}
 	if f.kept.Load() > f.budget {
 		b, _ := f.build(view, typ, key, c.class, nil)
 		return b
@@ -159,6 +164,16 @@ func (f *factory) shared(view pushcontext.View, typ int, key pushcontext.ViewKey
 		kept = &built{unlisted: true}
 	}
 	return kept
+}
+
+// reducedFor gives the class that resources of a view are kept for. What policies tell proxies apart by
+// differs from view to view, so there the generator has the word.
+func reducedFor(g gen.Generator, view pushcontext.View, t gen.Traits, a *audience) (*reducedClass, error) {
+	if t&gen.TraitPolicy == 0 {
+		return a.reduce(t), nil
+	}
+	own, err := narrowed(g, view, a.class.Keep(t))
+	return a.narrow(t, own), err
 }
 
 // build makes what is not as it was before, which may be nil.

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -39,10 +40,17 @@ type rosterGroup struct {
 	names     uint64
 }
 
-// rosterClass holds the rosters of a group by class, reduced to the traits that its views depend on.
+// rosterClass holds the rosters of a group by class, reduced to what its views depend on.
 type rosterClass struct {
 	traits gen.Traits
+	labels []string // of TraitPolicy, those that some view asks for; sorted
 	lists  map[gen.Class]*roster
+}
+
+func (k *rosterClass) reduce(c gen.Class) gen.Class {
+	c = c.Keep(k.traits)
+	c.Labels = c.Labels.Only(k.labels)
+	return c
 }
 
 func newRosters() *rosters { return &rosters{groups: map[rosterGroup]*rosterClass{}} }
@@ -87,10 +95,10 @@ func (s *rosters) find(version uint64, era uint32, g rosterGroup, c gen.Class) (
 	case k.traits&perProxy != 0:
 		return nil, false
 	}
-	return k.lists[c.Keep(k.traits)], true
+	return k.lists[k.reduce(c)], true
 }
 
-func (s *rosters) store(version uint64, era uint32, g rosterGroup, t gen.Traits, c gen.Class, r *roster) {
+func (s *rosters) store(version uint64, era uint32, g rosterGroup, a *audience, r *roster) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.current(version, era) {
@@ -104,8 +112,8 @@ func (s *rosters) store(version uint64, era uint32, g rosterGroup, t gen.Traits,
 		k = &rosterClass{lists: map[gen.Class]*roster{}}
 		s.groups[g] = k
 	}
-	if k.traits = t; t&perProxy == 0 {
-		k.lists[c.Keep(t)] = r
+	if k.traits, k.labels = a.used, a.labels; k.traits&perProxy == 0 {
+		k.lists[k.reduce(a.class)] = r
 	}
 }
 
@@ -122,12 +130,14 @@ func (d *differ) roster() *roster {
 	if r != nil || !useful || d.f.kept.Load() > d.f.budget {
 		return r
 	}
-	before := d.a.used
-	d.a.used = 0
+	used, labels := d.a.used, d.a.labels
+	d.a.used, d.a.labels = 0, nil
 	if r = d.enrol(); r != nil {
-		d.f.rosters.store(d.pc.Version, d.t.era, g, d.a.used, d.a.class, r)
+		d.f.rosters.store(d.pc.Version, d.t.era, g, d.a, r)
 	}
-	d.a.used |= before
+	d.a.used |= used
+	d.a.labels = slices.Clone(d.a.labels) // the roster has the old list
+	d.a.name(labels)
 	return r
 }
 

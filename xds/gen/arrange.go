@@ -20,6 +20,7 @@ const (
 	memoParts                       // on a ShapeView: *partCache
 	memoFamilies                    // on a ServiceView: whether it has endpoints of both families
 	memoTwins                       // on a ServiceView and a ShapeView: bool
+	memoScope                       // on a ShapeView: *scope
 )
 
 // portSummary is what decides the class traits of a port's resources.

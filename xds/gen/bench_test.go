@@ -34,7 +34,7 @@ func BenchmarkRouteTable10k(b *testing.B) {
 	b.ReportMetric(float64(len(table)), "table-bytes")
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		changed := &pushcontext.PortView{Number: 80, Mesh: m, Services: append([]*pushcontext.ShapeView(nil), v.Services...)}
+		changed := &pushcontext.PortView{Number: 80, Mesh: m.MeshView, Services: append([]*pushcontext.ShapeView(nil), v.Services...)}
 		at := slices.IndexFunc(v.Services, func(s *pushcontext.ShapeView) bool { return s.Key.Host == services[i%len(services)].host })
 		changed.Services[at] = services[i%len(services)].shape(m)
 		if got := len(g.Names(changed, c)); got != 1 {
@@ -93,6 +93,36 @@ func BenchmarkAssignment100(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkSelect1000 decides about 1 000 endpoints of a service, nothing special about any.
+func BenchmarkSelect1000(b *testing.B) {
+	v, c := thousand(newMesh(), ""), sidecar("c1", "ns", inZone("r/z1"))
+	b.ReportAllocs()
+	for b.Loop() {
+		gen.ExplainEndpoints(v, c, v.Shape.Ports[0])
+	}
+}
+
+// BenchmarkSelect1000Networks has half of them on another network, behind three gateways.
+func BenchmarkSelect1000Networks(b *testing.B) {
+	v, c := thousand(newMesh(twoNetworks), "n2"), sidecar("c1", "ns", onNetwork("n1"), inZone("r/z1"))
+	b.ReportAllocs()
+	for b.Loop() {
+		gen.ExplainEndpoints(v, c, v.Shape.Ports[0])
+	}
+}
+
+func thousand(m *settings, other string) *pushcontext.ServiceView {
+	s := svc{host: "a.ns.svc.cluster.local", ports: []model.Port{httpPort(80)}}
+	for i := range 1000 {
+		e := ep("c1", "http", fmt.Sprintf("10.0.%d.%d:80", i/250, i%250), at(fmt.Sprintf("r/z%d", i%3)), mtls)
+		if i%2 == 1 {
+			e.Network = other
+		}
+		s.endpoints = append(s.endpoints, e)
+	}
+	return s.view(m)
 }
 
 // BenchmarkCluster makes the cluster of one service port.

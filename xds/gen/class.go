@@ -63,6 +63,10 @@ type Class struct {
 	// Passthrough says which AUTO_PASSTHROUGH servers select a router: bit i is server i of the mesh's
 	// list, the oldest first (see Selecting).
 	Passthrough uint64
+	// NetworkView are the networks whose endpoints the proxy asks for (node metadata
+	// REQUESTED_NETWORK_VIEW), sorted, joined by commas; "" for all.
+	NetworkView string
+	Labels      Labels // of the proxy's workload (node metadata LABELS)
 }
 
 // TLSFiles are paths on the proxy's own machine of PEM files: a certificate chain, its key, and the
@@ -89,6 +93,10 @@ const (
 	TraitExtensions                      // Extensions, HTTP10
 	TraitTLS                             // ClientTLS, ServerTLS
 	TraitPassthrough                     // Passthrough
+	TraitNetworkView                     // NetworkView
+	// TraitPolicy keeps Namespace and Labels, as far as policies of the view tell proxies apart by them:
+	// a generator that declares it is a Narrower that drops the rest.
+	TraitPolicy
 )
 
 // Keep gives the class reduced to the traits.
@@ -129,6 +137,12 @@ func (c Class) Keep(t Traits) Class {
 	}
 	if t&TraitPassthrough != 0 {
 		k.Passthrough = c.Passthrough
+	}
+	if t&TraitNetworkView != 0 {
+		k.NetworkView = c.NetworkView
+	}
+	if t&TraitPolicy != 0 {
+		k.Namespace, k.Labels = c.Namespace, c.Labels
 	}
 	return k
 }

@@ -112,11 +112,11 @@ func asDownstream() *httpv3.HttpProtocolOptions {
 			Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}}}}
 }
 
-// applyTraffic sets locality weighting, the panic threshold and the mesh's default traffic policy.
-// Where unready endpoints are sent there is no panic: they take no traffic however many they are.
-func applyTraffic(out *clusterv3.Cluster, s *pushcontext.ShapeView) {
-	p := policyOf(s)
-	d := s.Mesh.Config.GetDefaultTrafficPolicy()
+// applyTraffic sets locality weighting, the panic threshold, outlier detection and the mesh's connection
+// pool, as the policy for proxies of the namespace says. Where unready endpoints are sent there is no
+// panic: they take no traffic however many they are.
+func applyTraffic(out *clusterv3.Cluster, s *pushcontext.ShapeView, port model.Port, namespace string) {
+	p := policyOf(s, port, namespace)
 	out.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{
 		HealthyPanicThreshold: &typev3.Percent{Value: float64(p.minHealthPercent)},
 	}
@@ -124,9 +124,9 @@ func applyTraffic(out *clusterv3.Cluster, s *pushcontext.ShapeView) {
 		out.CommonLbConfig.LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
 			LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{}}
 	}
-	applyPool(out, d.GetConnectionPool())
-	if s.Resolution != model.Passthrough {
-		out.OutlierDetection = outlierDetection(d.GetOutlierDetection())
+	applyPool(out, s.Mesh.Config.GetDefaultTrafficPolicy().GetConnectionPool())
+	if out.GetType() != clusterv3.Cluster_ORIGINAL_DST {
+		applyOutlier(out, p.outlier)
 	}
 }
 
@@ -149,41 +149,6 @@ func limit(field **wrapperspb.UInt32Value, n int32) {
 	if n > 0 {
 		*field = u32(uint32(n))
 	}
-}
-
-// outlierDetection never enforces success rates: those need traffic volumes that few services have.
-func outlierDetection(o *networking.OutlierDetection) *clusterv3.OutlierDetection {
-	if o == nil {
-		return nil
-	}
-	out := &clusterv3.OutlierDetection{
-		Interval: positive(o.Interval), BaseEjectionTime: positive(o.BaseEjectionTime), EnforcingSuccessRate: u32(0),
-		SplitExternalLocalOriginErrors: o.SplitExternalLocalOriginErrors,
-	}
-	if o.MaxEjectionPercent > 0 {
-		out.MaxEjectionPercent = u32(uint32(min(o.MaxEjectionPercent, 100)))
-	}
-	if n := o.Consecutive_5XxErrors; n != nil {
-		out.Consecutive_5Xx, out.EnforcingConsecutive_5Xx = n, enforced(n)
-	}
-	if n := o.ConsecutiveGatewayErrors; n != nil {
-		out.ConsecutiveGatewayFailure, out.EnforcingConsecutiveGatewayFailure = n, enforced(n)
-	}
-	if n := o.ConsecutiveLocalOriginFailures; n != nil && o.SplitExternalLocalOriginErrors {
-		out.ConsecutiveLocalOriginFailure, out.EnforcingConsecutiveLocalOriginFailure = n, enforced(n)
-	}
-	if o.SplitExternalLocalOriginErrors {
-		out.EnforcingLocalOriginSuccessRate = u32(0)
-	}
-	return out
-}
-
-// enforced turns a detector off by a threshold of 0.
-func enforced(n *wrapperspb.UInt32Value) *wrapperspb.UInt32Value {
-	if n.Value == 0 {
-		return u32(0)
-	}
-	return u32(100)
 }
 
 // outboundStatName expands the mesh's pattern for statistics of outbound clusters, "" if unset.

@@ -44,15 +44,25 @@ func (Endpoints) Traits(v pushcontext.View) Traits {
 	if hasBothFamilies(s) {
 		t |= TraitFamilies
 	}
-	return t | typeTraits(s.Shape)
+	return t | typeTraits(s.Shape) | passthroughTraits(s.Shape)
+}
+
+// Narrow implements Narrower.
+func (Endpoints) Narrow(v pushcontext.View, c Class) Class {
+	if s, ok := v.(*pushcontext.ServiceView); ok {
+		return scopeOf(s.Shape).narrow(c)
+	}
+	return c
 }
 
 // endpointTraits are the traits that decide between a service's endpoints.
 func endpointTraits(s *pushcontext.ShapeView) Traits {
-	p := policyOf(s)
-	t := p.traits()
+	t := scopeOf(s).traits | TraitNetworkView
 	if s.Mesh.MultiNetwork() {
-		t |= TraitNetwork | TraitFamilies
+		t |= TraitNetwork | TraitFamilies | TraitTLS
+	}
+	if len(s.Policies) > 0 {
+		t |= TraitTLS
 	}
 	if s.Key.Cluster != "" {
 		t |= TraitCluster
@@ -86,10 +96,14 @@ func pushed(s *pushcontext.ShapeView, c Class) bool {
 // Names implements Generator.
 func (Endpoints) Names(v pushcontext.View, c Class) []string {
 	s, ok := v.(*pushcontext.ServiceView)
-	if !ok || !pushed(s.Shape, c) {
+	if !ok {
 		return nil
 	}
-	return outboundNames(s.Shape)
+	names := passthroughNames(s.Shape, c)
+	if pushed(s.Shape, c) {
+		names = append(outboundNames(s.Shape), names...)
+	}
+	return names
 }
 
 func outboundNames(s *pushcontext.ShapeView) []string {
@@ -115,6 +129,9 @@ func (Endpoints) Build(v pushcontext.View, c Class, name string) ([]byte, error)
 	s, ok := v.(*pushcontext.ServiceView)
 	if !ok {
 		return nil, errView(EndpointURL, v)
+	}
+	if isPassthrough(name) {
+		return passthroughAssignment(s, c, name)
 	}
 	port, ok := portNamed(s.Shape, name)
 	if !ok || !pushed(s.Shape, c) {
@@ -149,13 +166,17 @@ func locality(l model.Locality) *corev3.Locality {
 
 func (h host) encode() *endpointv3.LbEndpoint {
 	out := &endpointv3.LbEndpoint{HealthStatus: envoyHealth(h.health), LoadBalancingWeight: u32(clip(h.weight))}
-	addr := model.Addr{AddrPort: h.gateway.Addr}
+	addr := gatewayAddr(h.gateway)
 	if h.endpoint != nil {
 		addr, out.Metadata = h.endpoint.Addr, endpointMetadata(h.endpoint)
 	} else {
 		out.Metadata = gatewayMetadata(h.gateway)
 	}
-	out.HostIdentifier = &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address(addr)}}
+	to := &endpointv3.Endpoint{Address: address(addr)}
+	if h.second != nil {
+		to.AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{Address: address(h.second.Addr)}}
+	}
+	out.HostIdentifier = &endpointv3.LbEndpoint_Endpoint{Endpoint: to}
 	return out
 }
 
@@ -180,17 +201,17 @@ func endpointMetadata(e *model.Endpoint) *corev3.Metadata {
 		canonical = e.Workload.Name
 	}
 	workload := strings.Join([]string{e.Workload.Name, e.Workload.Namespace, canonical, revision, string(e.Addr.Cluster)}, ";")
-	return metadata(workload, e.TLSMode)
+	return metadata(workload, speaksMutual(e))
 }
 
 func gatewayMetadata(g pushcontext.Gateway) *corev3.Metadata {
-	return metadata(";;;;"+string(g.Cluster), model.TLSIstio)
+	return metadata(";;;;"+string(g.Cluster), true)
 }
 
-func metadata(workload, tlsMode string) *corev3.Metadata {
+func metadata(workload string, mutual bool) *corev3.Metadata {
 	m := map[string]*structpb.Struct{"istio": structOf(map[string]*structpb.Value{"workload": stringValue(workload)})}
-	if tlsMode == model.TLSIstio {
-		m["envoy.transport_socket_match"] = structOf(map[string]*structpb.Value{"tlsMode": stringValue(tlsMode)})
+	if mutual {
+		m["envoy.transport_socket_match"] = structOf(map[string]*structpb.Value{"tlsMode": stringValue(model.TLSIstio)})
 	}
 	return &corev3.Metadata{FilterMetadata: m}
 }

@@ -18,12 +18,34 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func newMesh(edits ...func(*pushcontext.MeshView)) *pushcontext.MeshView {
-	m := &pushcontext.MeshView{Config: &meshconfig.MeshConfig{}, DomainSuffix: "cluster.local", ConfigCluster: "c1"}
+// settings are those of a mesh, and its gateways, which are not part of them.
+type settings struct {
+	*pushcontext.MeshView
+	gateways []pushcontext.Gateway
+}
+
+func newMesh(edits ...func(*settings)) *settings {
+	m := &settings{MeshView: &pushcontext.MeshView{Config: &meshconfig.MeshConfig{}, DomainSuffix: "cluster.local", ConfigCluster: "c1"}}
 	for _, e := range edits {
 		e(m)
 	}
+	for _, n := range pushcontext.NewNetworks(m.gateways, nil) {
+		m.GatewayNetworks = append(m.GatewayNetworks, n.Name)
+	}
 	return m
+}
+
+// networks are those with gateways that the endpoints are on.
+func (m *settings) networks(ports []pushcontext.PortEndpoints) pushcontext.Networks {
+	used := map[string]bool{}
+	for _, p := range ports {
+		for _, l := range p.Localities {
+			for _, e := range l.Endpoints {
+				used[e.Network] = true
+			}
+		}
+	}
+	return pushcontext.NewNetworks(slices.DeleteFunc(slices.Clone(m.gateways), func(g pushcontext.Gateway) bool { return !used[g.Network] }), nil)
 }
 
 // svc is a short notation for a service in tests.
@@ -55,7 +77,7 @@ func prefix(s string) netip.Prefix {
 	return netip.PrefixFrom(a, a.BitLen())
 }
 
-func (s svc) shape(m *pushcontext.MeshView) *pushcontext.ShapeView {
+func (s svc) shape(m *settings) *pushcontext.ShapeView {
 	ns := s.ns
 	name, rest, _ := strings.Cut(s.host, ".")
 	if ns == "" {
@@ -63,7 +85,7 @@ func (s svc) shape(m *pushcontext.MeshView) *pushcontext.ShapeView {
 	}
 	out := &pushcontext.ShapeView{
 		Key: model.ServiceKey{Namespace: ns, Host: s.host}, Name: name, Ports: s.ports, Resolution: s.resolution,
-		Export: pushcontext.Export{Public: true}, Created: epoch.Add(-time.Duration(s.age) * time.Hour), Mesh: m,
+		Export: pushcontext.Export{Public: true}, Created: epoch.Add(-time.Duration(s.age) * time.Hour), Mesh: m.MeshView,
 		Native: strings.HasSuffix(s.host, ".svc.cluster.local"), Inline: group(s.inline),
 	}
 	for c, list := range s.vips {
@@ -74,14 +96,19 @@ func (s svc) shape(m *pushcontext.MeshView) *pushcontext.ShapeView {
 			out.Addresses[c] = append(out.Addresses[c], prefix(v))
 		}
 	}
+	if s.resolution.IsDNS() {
+		out.Networks = m.networks(out.Inline)
+	}
 	if s.edit != nil {
 		s.edit(out)
 	}
 	return out
 }
 
-func (s svc) view(m *pushcontext.MeshView) *pushcontext.ServiceView {
-	return &pushcontext.ServiceView{Shape: s.shape(m), Endpoints: group(s.endpoints)}
+func (s svc) view(m *settings) *pushcontext.ServiceView {
+	v := &pushcontext.ServiceView{Shape: s.shape(m), Endpoints: group(s.endpoints)}
+	v.Networks = m.networks(v.Endpoints)
+	return v
 }
 
 // group sorts endpoints the way the merge does.
@@ -134,6 +161,7 @@ func ep(cluster, port, addr string, edits ...func(*model.Endpoint)) *model.Endpo
 	return e
 }
 
+func workload(n string) func(*model.Endpoint)     { return func(e *model.Endpoint) { e.Workload.Name = n } }
 func weight(w uint32) func(*model.Endpoint)       { return func(e *model.Endpoint) { e.Weight = w } }
 func health(h model.Health) func(*model.Endpoint) { return func(e *model.Endpoint) { e.Health = h } }
 func mtls(e *model.Endpoint)                      { e.TLSMode = model.TLSIstio }
@@ -144,8 +172,8 @@ func at(l string) func(*model.Endpoint) {
 }
 
 // portView holds the services that have the port, in the order of a snapshot.
-func portView(n uint16, m *pushcontext.MeshView, list ...svc) *pushcontext.PortView {
-	v := &pushcontext.PortView{Number: n, Mesh: m}
+func portView(n uint16, m *settings, list ...svc) *pushcontext.PortView {
+	v := &pushcontext.PortView{Number: n, Mesh: m.MeshView}
 	hosts := map[string][]*pushcontext.ShapeView{}
 	for _, s := range list {
 		shape := s.shape(m)

@@ -35,7 +35,7 @@ type Generator interface {
 type Narrower interface {
 	Generator
 	// Narrow drops fields of a class that the view's resources do not depend on for that class. It is
-	// asked about traits that hardly two proxies share.
+	// asked about traits that hardly two proxies share, and about TraitPolicy.
 	Narrow(v pushcontext.View, c Class) Class
 }
 

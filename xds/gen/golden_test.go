@@ -24,7 +24,7 @@ import (
 // scenario is everything that one proxy is told of a small mesh.
 type scenario struct {
 	name     string
-	mesh     *pushcontext.MeshView
+	mesh     *settings
 	class    gen.Class
 	services []svc
 	targets  []pushcontext.Target
@@ -37,7 +37,7 @@ func (s scenario) resources(t testing.TB) []resource {
 
 // views are those that the scenario's proxy can see.
 func (s scenario) views() []pushcontext.View {
-	views := []pushcontext.View{s.mesh, &pushcontext.TargetsView{Targets: s.targets, Mesh: s.mesh}}
+	views := []pushcontext.View{s.mesh.MeshView, &pushcontext.TargetsView{Targets: s.targets, Mesh: s.mesh.MeshView}}
 	ports := map[uint16][]svc{}
 	for _, x := range s.services {
 		if v := x.view(s.mesh); v.Shape.Visible(s.class.Cluster, s.class.Namespace) {
@@ -105,7 +105,7 @@ func text(t testing.TB, m proto.Message) string {
 }
 
 func scenarios() []scenario {
-	registryOnly := func(m *pushcontext.MeshView) {
+	registryOnly := func(m *settings) {
 		m.Config.OutboundTrafficPolicy = &meshconfig.MeshConfig_OutboundTrafficPolicy{
 			Mode: meshconfig.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY}
 	}

@@ -15,7 +15,18 @@ import (
 	"github.com/isthmus-mesh/isthmus/xds/gen"
 )
 
-func onNetwork(n string) func(*gen.Class) { return func(c *gen.Class) { c.Network = n } }
+// certified proxies have what they need to call others with mutual TLS.
+func certified(c *gen.Class) {
+	c.ClientTLS = gen.TLSFiles{Chain: "/etc/certs/cert-chain.pem", Key: "/etc/certs/key.pem", Root: "/etc/certs/root-cert.pem"}
+}
+
+// onNetwork places a proxy that is certified, as it must be to get out of its network.
+func onNetwork(n string) func(*gen.Class) {
+	return func(c *gen.Class) {
+		certified(c)
+		c.Network = n
+	}
+}
 
 func gateway(network, cluster, addr string) pushcontext.Gateway {
 	g := pushcontext.Gateway{Network: network, Cluster: model.ClusterID(cluster)}
@@ -29,8 +40,8 @@ func gateway(network, cluster, addr string) pushcontext.Gateway {
 
 // twoNetworks has three gateways into n2, two of them of member c2, and one into n3 that is not
 // resolved.
-func twoNetworks(m *pushcontext.MeshView) {
-	m.Gateways = []pushcontext.Gateway{
+func twoNetworks(m *settings) {
+	m.gateways = []pushcontext.Gateway{
 		gateway("n2", "", "192.0.2.1:15443"), gateway("n2", "c2", "192.0.2.2:15443"), gateway("n2", "c2", "192.0.2.3:15443"),
 		gateway("n3", "c3", "gw.example"),
 	}
@@ -50,12 +61,12 @@ func multiNetwork() svc {
 		}}
 }
 
-func failover(m *pushcontext.MeshView) {
+func failover(m *settings) {
 	m.Config.DefaultTrafficPolicy = &meshconfig.MeshConfig_DefaultTrafficPolicy{OutlierDetection: &networking.OutlierDetection{
 		Consecutive_5XxErrors: wrapperspb.UInt32(3), Interval: durationpb.New(time.Second), BaseEjectionTime: durationpb.New(time.Minute), MaxEjectionPercent: 50}}
 }
 
-func tuned(m *pushcontext.MeshView) {
+func tuned(m *settings) {
 	failover(m)
 	m.Config.ConnectTimeout = durationpb.New(2 * time.Second)
 	m.Config.TcpKeepalive = &networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive{Probes: 3, Time: durationpb.New(time.Minute), Interval: durationpb.New(10 * time.Second)}
@@ -96,7 +107,7 @@ func conflicting() []svc {
 }
 
 // hostile has settings that Envoy would refuse if they were passed on.
-func hostile(m *pushcontext.MeshView) {
+func hostile(m *settings) {
 	failover(m)
 	m.Config.ConnectTimeout = durationpb.New(0)
 	m.Config.DnsRefreshRate = durationpb.New(0)

@@ -73,7 +73,7 @@ func FuzzKey(f *testing.F) {
 	m := newMesh()
 	s := svc{host: "a.ns.svc.cluster.local", ports: []model.Port{autoPort(80)}, vips: members("c1", "10.0.0.1")}
 	v := s.view(m)
-	views := []pushcontext.View{v, v.Shape, portView(80, m, s), &pushcontext.TargetsView{Mesh: m, Targets: []pushcontext.Target{{Host: "a", Port: 80, Endpoint: 80}}}, m}
+	views := []pushcontext.View{v, v.Shape, portView(80, m, s), &pushcontext.TargetsView{Mesh: m.MeshView, Targets: []pushcontext.Target{{Host: "a", Port: 80, Endpoint: 80}}}, m.MeshView}
 	f.Fuzz(func(t *testing.T, name string) {
 		for _, g := range gen.All() {
 			k, ok := g.Key(name)

@@ -72,7 +72,7 @@ func TestMeshSettings(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			m := newMesh(func(m *pushcontext.MeshView) { c.edit(m.Config) })
+			m := newMesh(func(m *settings) { c.edit(m.Config) })
 			s := cart(ep("c1", "http", "10.0.0.1:80"))
 			var all strings.Builder
 			for _, r := range (scenario{mesh: m, class: sidecar("c1", "shop"), services: []svc{s}}).resources(t) {
@@ -106,7 +106,7 @@ func TestInboundPortOfTwoServices(t *testing.T) {
 		{model.ProtocolUDP, model.ProtocolTCP, []string{"inbound|8080||"}},
 		{model.ProtocolUDP, model.ProtocolUDP, nil},
 	} {
-		v := &pushcontext.TargetsView{Mesh: newMesh(), Targets: []pushcontext.Target{
+		v := &pushcontext.TargetsView{Mesh: newMesh().MeshView, Targets: []pushcontext.Target{
 			{Host: "a", Port: 80, Protocol: c.a, Endpoint: 8080}, {Host: "b", Port: 81, Protocol: c.b, Endpoint: 8080}}}
 		body := compact(t, build(t, gen.Listeners{}, v, sidecar("c1", "a"))[0])
 		var got []string
@@ -206,7 +206,7 @@ func TestGeneratorsRefuseForeignViews(t *testing.T) {
 	t.Parallel()
 	v := cart().view(newMesh())
 	for _, g := range gen.All() {
-		for _, view := range []pushcontext.View{v, v.Shape, portView(80, newMesh()), &pushcontext.TargetsView{Mesh: newMesh()}, newMesh()} {
+		for _, view := range []pushcontext.View{v, v.Shape, portView(80, newMesh()), &pushcontext.TargetsView{Mesh: newMesh().MeshView}, newMesh()} {
 			if slices.Contains(g.Kinds(), kindOf(view)) {
 				continue
 			}

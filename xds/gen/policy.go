@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"cmp"
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -9,8 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
-// The labels that a failover priority can compare. A class holds no labels of the proxy, so others
-// never match.
+// The labels whose values the hub knows of a proxy's and an endpoint's place.
 const (
 	labelNetwork = "topology.istio.io/network"
 	labelRegion  = "topology.kubernetes.io/region"
@@ -35,9 +35,12 @@ func labelTraits(label string) Traits {
 	return 0
 }
 
-// policy is how endpoints of one service are spread. Precedence: the service's own traffic
-// distribution, then the mesh's localityLbSetting.
+// policy is how endpoints behind one port of a service are spread. Precedence: the locality setting of
+// the DestinationRule, then the service's own traffic distribution, then the mesh's locality setting.
+// Zone-aware balancing (zoneAwareLbSetting), which would go before each of these, is not served.
 type policy struct {
+	rule             *pushcontext.DestinationPolicy // in force, if any
+	outlier          *networking.OutlierDetection   // in force, if any
 	sendUnhealthy    bool
 	minHealthPercent uint32
 	labels           []string // failover priority: labels, the most significant first; "key=value" compares with value
@@ -45,40 +48,45 @@ type policy struct {
 	failover         []*networking.LocalityLoadBalancerSetting_Failover
 	distribute       []*networking.LocalityLoadBalancerSetting_Distribute
 	weighted         bool // locality weights decide how traffic is spread
+	own              bool // the rule decides about localities
 }
 
-func policyOf(s *pushcontext.ShapeView) policy {
-	outlier := s.Mesh.Config.GetDefaultTrafficPolicy().GetOutlierDetection()
-	p := policy{sendUnhealthy: true}
-	if m := outlier.GetMinHealthPercent(); m > 0 {
+// policyOf gives what holds for proxies of a namespace.
+func policyOf(s *pushcontext.ShapeView, port model.Port, namespace string) policy {
+	return makePolicy(s, ruleOf(s, port, namespace))
+}
+
+// makePolicy combines a rule with the service and the mesh. Unready endpoints are sent, so that a proxy
+// knows how many there are and moves on to others, unless outlier detection counts the ready ones itself;
+// a traffic distribution has them sent all the same.
+func makePolicy(s *pushcontext.ShapeView, r rule) policy {
+	p := policy{rule: r.of, sendUnhealthy: true,
+		outlier: cmp.Or(r.outlier, s.Mesh.Config.GetDefaultTrafficPolicy().GetOutlierDetection())}
+	if m := p.outlier.GetMinHealthPercent(); m > 0 && s.Traffic == model.TrafficAny {
 		p.sendUnhealthy, p.minHealthPercent = false, uint32(min(m, 100))
 	}
-	switch s.Traffic {
-	case model.TrafficPreferSameZone:
-		p.preferNear(labelNetwork, labelRegion, labelZone)
-		return p
-	case model.TrafficPreferSameNode:
-		p.preferNear(labelNetwork, labelRegion, labelZone, labelSubzone, labelNode)
-		return p
+	switch l := r.balancer.GetLocalityLbSetting(); {
+	case l != nil:
+		p.own = true
+		p.spread(l)
+	case s.Traffic == model.TrafficPreferSameZone:
+		p.labels = []string{labelNetwork, labelRegion, labelZone}
+	case s.Traffic == model.TrafficPreferSameNode:
+		p.labels = []string{labelNetwork, labelRegion, labelZone, labelSubzone, labelNode}
+	default:
+		p.spread(s.Mesh.Config.GetLocalityLbSetting())
 	}
-	p.mesh(s.Mesh.Config.GetLocalityLbSetting(), outlier != nil)
 	return p
 }
 
-// preferNear orders by labels. Near endpoints that are unready must be known as such, or traffic would
-// never move on to the next priority.
-func (p *policy) preferNear(labels ...string) {
-	p.labels, p.sendUnhealthy, p.minHealthPercent = labels, true, 0
-}
-
-// mesh applies the mesh's locality setting. Without outlier detection a proxy would never leave the
-// first priority, so failover then stays off; distribution excludes failover.
-func (p *policy) mesh(l *networking.LocalityLoadBalancerSetting, outlier bool) {
+// spread applies a locality setting. Without outlier detection a proxy would never leave the first
+// priority, so failover then stays off; distribution excludes failover.
+func (p *policy) spread(l *networking.LocalityLoadBalancerSetting) {
 	switch {
 	case l == nil || l.Enabled != nil && !l.Enabled.Value:
 	case len(l.Distribute) > 0:
 		p.distribute, p.weighted = l.Distribute, true
-	case !outlier:
+	case p.outlier == nil:
 	case len(l.FailoverPriority) > 0:
 		p.labels, p.failover, p.region, p.weighted = l.FailoverPriority, l.Failover, len(l.Failover) > 0, true
 	default:
@@ -86,7 +94,15 @@ func (p *policy) mesh(l *networking.LocalityLoadBalancerSetting, outlier bool) {
 	}
 }
 
-// traits are those that the policy compares endpoints with.
+// author says whose locality setting it is.
+func (p *policy) author() string {
+	if p.own {
+		return nameOf(p.rule)
+	}
+	return "the mesh"
+}
+
+// traits are those that the policy compares endpoints with, but for further labels.
 func (p *policy) traits() Traits {
 	var t Traits
 	for _, l := range p.labels {
@@ -99,6 +115,22 @@ func (p *policy) traits() Traits {
 		t |= TraitLocality
 	}
 	return t
+}
+
+// preference is a label that endpoints of the best priority have.
+type preference struct{ key, value string }
+
+// preferences are those of a proxy, the most significant first.
+func (p *policy) preferences(c Class) []preference {
+	var out []preference
+	for _, l := range p.labels {
+		key, value, fixed := strings.Cut(l, "=")
+		if !fixed {
+			value = classLabel(c, key)
+		}
+		out = append(out, preference{key, value})
+	}
+	return out
 }
 
 // classLabel is a proxy's value of a label.
@@ -117,7 +149,7 @@ func classLabel(c Class, label string) string {
 	case labelNode:
 		return c.Node
 	}
-	return ""
+	return c.Labels.Value(label)
 }
 
 // endpointLabel is an endpoint's value of a label: what the hub knows of its place wins over labels.
@@ -144,8 +176,8 @@ func endpointLabel(e *model.Endpoint, label string) string {
 }
 
 // priority is the endpoint's priority before compaction; 0 is best.
-func (p *policy) priority(c Class, e *model.Endpoint) uint32 {
-	byLabel := p.labelPriority(c, e)
+func (p *policy) priority(c Class, prefer []preference, e *model.Endpoint) uint32 {
+	byLabel := labelPriority(prefer, e)
 	if !p.region || c.Locality == (model.Locality{}) {
 		return byLabel
 	}
@@ -153,17 +185,14 @@ func (p *policy) priority(c Class, e *model.Endpoint) uint32 {
 }
 
 // labelPriority counts the labels from the first mismatch on. A network that differs, compared
-// first, only moves all the rest behind those of the own network.
-func (p *policy) labelPriority(c Class, e *model.Endpoint) uint32 {
-	n, shift := uint32(len(p.labels)), uint32(0)
-	for i, l := range p.labels {
-		key, want, fixed := strings.Cut(l, "=")
-		if !fixed {
-			want = classLabel(c, key)
-		}
+// first, only moves all the rest behind those of the own network. A label that neither has is no
+// mismatch.
+func labelPriority(prefer []preference, e *model.Endpoint) uint32 {
+	n, shift := uint32(len(prefer)), uint32(0)
+	for i, x := range prefer {
 		switch {
-		case want == endpointLabel(e, key) && (fixed || labelTraits(key) != 0):
-		case i == 0 && key == labelNetwork:
+		case x.value == endpointLabel(e, x.key):
+		case i == 0 && x.key == labelNetwork:
 			shift = n
 		default:
 			return shift + n - uint32(i)

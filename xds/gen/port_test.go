@@ -317,7 +317,7 @@ func TestRouteDomainCollisions(t *testing.T) {
 	m := newMesh()
 	v := portView(80, m, list[0])
 	domains(t, v, sidecar("c1", "shop"))
-	with := &pushcontext.PortView{Number: 80, Mesh: m, Services: append(portView(80, m, list[2]).Services, v.Services...)}
+	with := &pushcontext.PortView{Number: 80, Mesh: m.MeshView, Services: append(portView(80, m, list[2]).Services, v.Services...)}
 	domains(t, with, sidecar("c1", "shop"))
 }
 
@@ -343,7 +343,7 @@ func TestNoneModeBindsLoopbackOnly(t *testing.T) {
 		}
 	}
 	m := newMesh()
-	for _, view := range []pushcontext.View{m, &pushcontext.TargetsView{Mesh: m, Targets: []pushcontext.Target{{Host: "a", Port: 80, Endpoint: 80}}}} {
+	for _, view := range []pushcontext.View{m, &pushcontext.TargetsView{Mesh: m.MeshView, Targets: []pushcontext.Target{{Host: "a", Port: 80, Endpoint: 80}}}} {
 		if got := names(t, gen.Listeners{}, view, sidecar("c1", "a", noInterception)); got != nil {
 			t.Errorf("virtual listeners without interception: %v", got)
 		}

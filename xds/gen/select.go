@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -16,12 +15,12 @@ import (
 type Verdict struct {
 	Endpoint *model.Endpoint
 	Sent     bool
-	Priority uint32           // 0 is best; when Sent
-	Weight   uint32           // as sent; through gateways, what it adds to all of them together
-	Health   model.Health     // as sent
-	Gateways []netip.AddrPort // where it is dialled instead of its own address
-	Reason   model.Reason     // why it is left out
-	Detail   string           // one sentence more, "" if the reason says it all
+	Priority uint32       // 0 is best; when Sent
+	Weight   uint32       // as sent; through gateways, what it adds to all of them together
+	Health   model.Health // as sent
+	Gateways []model.Addr // where it is dialled instead of its own address
+	Reason   model.Reason // why it is left out
+	Detail   string       // one sentence more, "" if the reason says it all
 }
 
 // LeftOut gives the verdict as a candidate that is not served.
@@ -42,8 +41,10 @@ func ExplainEndpoints(view *pushcontext.ServiceView, c Class, port model.Port) [
 // candidates are the endpoints behind one port of a service.
 type candidates struct {
 	shape      *pushcontext.ShapeView
+	port       model.Port
 	demoted    []model.ShardKey
 	localities []pushcontext.LocalityEndpoints
+	networks   pushcontext.Networks
 	twins      bool // several members may list one address
 }
 
@@ -51,16 +52,16 @@ func candidatesOf(v *pushcontext.ServiceView, port model.Port) candidates {
 	if v.Shape.Resolution.IsDNS() {
 		return inlineCandidates(v.Shape, port)
 	}
-	return candidates{shape: v.Shape, demoted: v.Demoted, localities: v.Port(port.Name), twins: hasTwins(v)}
+	return candidates{shape: v.Shape, port: port, demoted: v.Demoted, localities: v.Port(port.Name), networks: v.Networks, twins: hasTwins(v)}
 }
 
 func inlineCandidates(s *pushcontext.ShapeView, port model.Port) candidates {
 	for _, p := range s.Inline {
 		if p.Port == port.Name {
-			return candidates{shape: s, localities: p.Localities, twins: hasInlineTwins(s)}
+			return candidates{shape: s, port: port, localities: p.Localities, networks: s.Networks, twins: hasInlineTwins(s)}
 		}
 	}
-	return candidates{shape: s}
+	return candidates{shape: s, port: port}
 }
 
 // selection is what a class of proxies is sent of a service port.
@@ -85,6 +86,9 @@ type host struct {
 	weight   uint64
 	health   model.Health
 	dropped  bool // its address is sent elsewhere
+	// second is the same workload's endpoint of the other address family, which is sent along.
+	second        *model.Endpoint
+	secondVerdict int
 }
 
 // Offsets that keep one kind of priority behind another until compaction.
@@ -96,16 +100,20 @@ const (
 // selector makes one selection.
 type selector struct {
 	candidates
-	class    Class
-	mesh     *pushcontext.MeshView
-	policy   policy
-	multi    bool
-	mixed    bool // there are endpoints of both address families
-	scale    uint64
-	shares   map[string]uint32
-	patterns []string // keys of shares, most specific first
-	groups   map[groupKey]*group
-	out      []Verdict
+	class     Class
+	mesh      *pushcontext.MeshView
+	policy    policy
+	prefer    []preference
+	tls       tlsMode
+	view      []string // networks whose endpoints the proxy asks for; nil for all
+	multi     bool
+	mixed     bool // there are endpoints of both address families
+	scale     uint64
+	entrances map[entranceKey]entrance
+	shares    map[string]uint32
+	patterns  []string // keys of shares, most specific first
+	groups    map[groupKey]*group
+	out       []Verdict
 }
 
 type groupKey struct {
@@ -116,13 +124,21 @@ type groupKey struct {
 // selectEndpoints is the one place that decides what a proxy is sent: resources and explanations are
 // both made from it. Every candidate gets a verdict.
 func selectEndpoints(in candidates, c Class) selection {
-	s := &selector{candidates: in, class: c, mesh: in.shape.Mesh, policy: policyOf(in.shape), groups: map[groupKey]*group{}, scale: 1,
-		mixed: mixed(in.localities)}
-	if s.multi = s.mesh.MultiNetwork(); s.multi {
-		s.scale = weightScale(s.mesh)
-	}
-	s.shares = s.policy.shares(c.Locality)
+	s := &selector{candidates: in, class: c, mesh: in.shape.Mesh, policy: policyOf(in.shape, in.port, c.Namespace),
+		tls: mutual(in.shape, in.port, c.Namespace), groups: map[groupKey]*group{}, scale: 1, mixed: mixed(in.localities)}
+	s.prefer, s.shares = s.policy.preferences(c), s.policy.shares(c.Locality)
 	s.patterns = patternsBySpecificity(s.shares)
+	if c.NetworkView != "" {
+		s.view = strings.Split(c.NetworkView, ",")
+	}
+	if s.multi = s.mesh.MultiNetwork(); s.multi {
+		s.entrances, s.scale = map[entranceKey]entrance{}, s.weightScale()
+	}
+	n := 0
+	for _, l := range in.localities {
+		n += len(l.Endpoints)
+	}
+	s.out = make([]Verdict, 0, n)
 	for _, l := range in.localities {
 		for _, e := range l.Endpoints {
 			s.consider(e)
@@ -154,6 +170,10 @@ func (s *selector) refuse(e *model.Endpoint) (model.Reason, string) {
 		return model.ReasonClusterLocal, ""
 	case s.shape.NodeLocal && e.Node != s.class.Node:
 		return model.ReasonNodeLocal, fmt.Sprintf("the proxy runs on node %q, the endpoint on %q", s.class.Node, e.Node)
+	case s.view != nil && e.Network != "" && !slices.Contains(s.view, e.Network):
+		return model.ReasonNetworkView, "the proxy asks for the endpoints of " + strings.Join(s.view, ", ") + " only, the endpoint is on " + e.Network
+	case s.tls == tlsMutual && !s.class.ClientTLS.Complete():
+		return model.ReasonNoMTLS, nameOf(s.policy.rule) + " sets TLS mode ISTIO_MUTUAL, and " + noCertificate
 	case s.wrongKind(e):
 		return model.ReasonWrongKind, "a " + s.shape.Resolution.String() + " service can't have " + e.Addr.String()
 	case e.Health == model.Terminating:
@@ -163,7 +183,7 @@ func (s *selector) refuse(e *model.Endpoint) (model.Reason, string) {
 	case e.Health == model.Unhealthy && !s.policy.sendUnhealthy:
 		return model.ReasonUnready, "outlier detection with minHealthPercent counts only ready endpoints"
 	case s.shares != nil && e.Locality != (model.Locality{}) && s.share(e.Locality) == 0:
-		return model.ReasonLocalityWeight, "the mesh's locality distribution gives " + e.Locality.String() + " no share"
+		return model.ReasonLocalityWeight, s.policy.author() + "'s locality distribution gives " + e.Locality.String() + " no share"
 	}
 	return "", ""
 }
@@ -203,35 +223,8 @@ func (s *selector) remote(e *model.Endpoint) bool {
 	return s.multi && e.Network != "" && e.Network != s.class.Network && s.mesh.HasGateway(e.Network)
 }
 
-// gateways are those that lead to an endpoint of another network. A gateway routes by the server name
-// of a mutual TLS connection, and knows nothing of its endpoints' health.
-func (s *selector) gateways(e *model.Endpoint) ([]pushcontext.Gateway, model.Reason, string) {
-	switch {
-	case e.TLSMode != model.TLSIstio:
-		return nil, model.ReasonNoMTLS, "network " + e.Network + " is entered through gateways, which route mutual TLS only"
-	case e.Health == model.Unhealthy:
-		return nil, model.ReasonUnready, "it would add weight to a gateway that cannot tell it is unready"
-	case e.Health == model.Draining:
-		return nil, model.ReasonDraining, "it would add weight to a gateway that cannot tell it is draining"
-	}
-	all := s.mesh.NetworkGateways(e.Network, e.Addr.Cluster)
-	if len(all) == 0 {
-		return nil, model.ReasonNoGateway, "no gateway of network " + e.Network + " has a usable address"
-	}
-	var usable []pushcontext.Gateway
-	for _, g := range all {
-		if s.class.speaks(g.Addr.Addr()) {
-			usable = append(usable, g)
-		}
-	}
-	if len(usable) == 0 {
-		return nil, model.ReasonIPFamily, "no gateway of network " + e.Network + " has an address of the proxy's family"
-	}
-	return usable, "", ""
-}
-
 func (s *selector) priority(e *model.Endpoint) uint32 {
-	p := s.policy.priority(s.class, e)
+	p := s.policy.priority(s.class, s.prefer, e)
 	if s.shares != nil && e.Locality == (model.Locality{}) && s.share(e.Locality) == 0 {
 		p += placeless
 	}
@@ -256,7 +249,7 @@ func (s *selector) place(e *model.Endpoint, gateways []pushcontext.Gateway, v *V
 	share := max(weight/uint64(len(gateways)), 1)
 	v.Weight = clip(share * uint64(len(gateways)))
 	for _, gw := range gateways {
-		v.Gateways = append(v.Gateways, gw.Addr)
+		v.Gateways = append(v.Gateways, gatewayAddr(gw))
 		g.through(gw, share)
 	}
 }
@@ -284,6 +277,9 @@ func (s *selector) finish() selection {
 	if s.multi || s.twins {
 		out.unique(s.class)
 	}
+	if s.mixed && s.class.IPv4 && s.class.IPv6 && !s.shape.Resolution.IsDNS() {
+		out.pair()
+	}
 	out.compact()
 	out.weigh()
 	if s.shares != nil {
@@ -301,7 +297,7 @@ func compareHosts(a, b host) int {
 	case b.endpoint != nil:
 		return 1
 	}
-	return cmp.Or(cmp.Compare(a.gateway.Network, b.gateway.Network), a.gateway.Addr.Compare(b.gateway.Addr),
+	return cmp.Or(cmp.Compare(a.gateway.Network, b.gateway.Network), gatewayAddr(a.gateway).Compare(gatewayAddr(b.gateway)),
 		cmp.Compare(a.gateway.Cluster, b.gateway.Cluster))
 }
 
@@ -357,39 +353,11 @@ func (o *selection) sum(g *group, divisor uint64) {
 		if h.endpoint != nil {
 			o.verdicts[h.verdict].Weight = clip(h.weight)
 		}
+		if h.second != nil {
+			o.verdicts[h.secondVerdict].Weight = clip(h.weight)
+		}
 	}
 	g.weight = clip(sum)
 }
 
 func clip(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }
-
-// weightScale makes every endpoint's weight divisible by the number of gateways that it may be split
-// over: the least common multiple of their counts.
-func weightScale(m *pushcontext.MeshView) uint64 {
-	type member struct {
-		network string
-		cluster model.ClusterID
-	}
-	counts := map[member]uint64{}
-	for _, g := range m.Gateways {
-		if !g.Addr.IsValid() {
-			continue
-		}
-		counts[member{network: g.Network}]++
-		if g.Cluster != "" {
-			counts[member{g.Network, g.Cluster}]++
-		}
-	}
-	scale := uint64(1)
-	for _, n := range counts {
-		scale = min(scale/gcd(scale, n)*n, math.MaxUint32)
-	}
-	return scale
-}
-
-func gcd(a, b uint64) uint64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
-}

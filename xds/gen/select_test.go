@@ -23,7 +23,7 @@ func cart(es ...*model.Endpoint) svc {
 }
 
 // assignmentText writes an assignment as "p0 r1/z1 w=3: 10.0.0.1:80*2 10.0.0.2:80*1!": weights after
-// the star, "!" for unhealthy, "~" for draining.
+// the star, "!" for unhealthy, "~" for draining; further addresses of an endpoint after "+".
 func assignmentText(a *endpointv3.ClusterLoadAssignment) []string {
 	var out []string
 	for _, l := range a.Endpoints {
@@ -31,7 +31,11 @@ func assignmentText(a *endpointv3.ClusterLoadAssignment) []string {
 		line := fmt.Sprintf("p%d %s w=%d:", l.Priority, loc, l.LoadBalancingWeight.GetValue())
 		for _, e := range l.LbEndpoints {
 			sock := e.GetEndpoint().Address.GetSocketAddress()
-			line += fmt.Sprintf(" %s:%d*%d%s", sock.GetAddress(), sock.GetPortValue(), e.LoadBalancingWeight.GetValue(),
+			also := ""
+			for _, a := range e.GetEndpoint().AdditionalAddresses {
+				also += "+" + a.Address.GetSocketAddress().GetAddress()
+			}
+			line += fmt.Sprintf(" %s:%d%s*%d%s", sock.GetAddress(), sock.GetPortValue(), also, e.LoadBalancingWeight.GetValue(),
 				map[int32]string{2: "!", 3: "~"}[int32(e.HealthStatus)])
 		}
 		out = append(out, line)
@@ -62,13 +66,13 @@ func inZone(z string) func(*gen.Class) {
 	return func(c *gen.Class) { c.Locality = model.ParseLocality(z) }
 }
 
-func setting(l *networking.LocalityLoadBalancerSetting) func(*pushcontext.MeshView) {
-	return func(m *pushcontext.MeshView) { m.Config.LocalityLbSetting = l }
+func setting(l *networking.LocalityLoadBalancerSetting) func(*settings) {
+	return func(m *settings) { m.Config.LocalityLbSetting = l }
 }
 
 type selectCase struct {
 	name   string
-	mesh   *pushcontext.MeshView
+	mesh   *settings
 	svc    svc
 	class  gen.Class
 	demote []model.ShardKey
@@ -100,7 +104,7 @@ func TestSelectHealth(t *testing.T) {
 	}
 	persistent := cart(four...)
 	persistent.edit = func(s *pushcontext.ShapeView) { s.Persistent = true }
-	minHealth := newMesh(failover, func(m *pushcontext.MeshView) { m.Config.DefaultTrafficPolicy.OutlierDetection.MinHealthPercent = 40 })
+	minHealth := newMesh(failover, func(m *settings) { m.Config.DefaultTrafficPolicy.OutlierDetection.MinHealthPercent = 40 })
 	zone := cart(four[:2]...)
 	zone.edit = func(s *pushcontext.ShapeView) { s.Traffic = model.TrafficPreferSameZone }
 	for _, c := range []selectCase{
@@ -131,7 +135,20 @@ func TestSelectFamilies(t *testing.T) {
 			left: map[string]model.Reason{"[2001:db8::1]:80": model.ReasonIPFamily}},
 		{name: "IPv6 proxy", mesh: newMesh(), svc: cart(four, six), class: families(false, true), want: []string{"p0  w=1: 2001:db8::1:80*1"},
 			left: map[string]model.Reason{"10.0.0.1:80": model.ReasonIPFamily}},
-		{name: "proxy of both", mesh: newMesh(), svc: cart(four, six), class: families(true, true), want: []string{"p0  w=2: 10.0.0.1:80*1 2001:db8::1:80*1"}},
+		{name: "proxy of both", mesh: newMesh(), svc: cart(four, six), class: families(true, true), want: []string{"p0  w=1: 10.0.0.1:80+2001:db8::1*1"}},
+		{name: "proxy of both, two workloads", mesh: newMesh(), svc: cart(four, ep("c1", "http", "[2001:db8::1]:80", workload("x"))), class: families(true, true),
+			want: []string{"p0  w=2: 10.0.0.1:80*1 2001:db8::1:80*1"}},
+		{name: "proxy of both, two members", mesh: newMesh(), svc: cart(four, ep("c2", "http", "[2001:db8::1]:80")), class: families(true, true),
+			want: []string{"p0  w=2: 10.0.0.1:80*1 2001:db8::1:80*1"}},
+		{name: "proxy of both, two ports", mesh: newMesh(), svc: cart(four, ep("c1", "http", "[2001:db8::1]:81")), class: families(true, true),
+			want: []string{"p0  w=2: 10.0.0.1:80*1 2001:db8::1:81*1"}},
+		{name: "proxy of both, unknown workloads", mesh: newMesh(), svc: cart(ep("c1", "http", "10.0.0.1:80", workload("")), ep("c1", "http", "[2001:db8::1]:80", workload(""))), class: families(true, true),
+			want: []string{"p0  w=2: 10.0.0.1:80*1 2001:db8::1:80*1"}},
+		{name: "proxy of both, one family not ready yet", mesh: newMesh(), svc: cart(four, ep("c1", "http", "[2001:db8::1]:80", health(model.Unhealthy))), class: families(true, true),
+			want: []string{"p0  w=2: 10.0.0.1:80*1 2001:db8::1:80*1!"}},
+		{name: "proxy of both, several addresses of each", mesh: newMesh(), class: families(true, true),
+			svc:  cart(four, six, ep("c1", "http", "10.0.0.2:80"), ep("c1", "http", "[2001:db8::2]:80"), ep("c1", "http", "10.0.0.3:80", workload("x"), weight(7)), ep("c1", "http", "[2001:db8::3]:80", workload("x"), weight(7))),
+			want: []string{"p0  w=9: 10.0.0.1:80+2001:db8::1*1 10.0.0.2:80+2001:db8::2*1 10.0.0.3:80+2001:db8::3*7"}},
 		{name: "nothing better", mesh: newMesh(), svc: cart(six), class: families(true, false), want: []string{"p0  w=1: 2001:db8::1:80*1"}},
 	} {
 		t.Run(c.name, c.run)
@@ -141,7 +158,7 @@ func TestSelectFamilies(t *testing.T) {
 func TestSelectNetworks(t *testing.T) {
 	t.Parallel()
 	v6 := sidecar("c1", "shop", onNetwork("n1"), func(c *gen.Class) { c.IPv4, c.IPv6 = false, true })
-	oneGateway := newMesh(func(m *pushcontext.MeshView) { m.Gateways = []pushcontext.Gateway{gateway("n2", "", "1.1.1.1:15443")} })
+	oneGateway := newMesh(func(m *settings) { m.gateways = []pushcontext.Gateway{gateway("n2", "", "1.1.1.1:15443")} })
 	addressless := func(c string, edits ...func(*model.Endpoint)) *model.Endpoint {
 		return ep(c, "http", ":80", edits...)
 	}
@@ -166,7 +183,7 @@ func TestSelectNetworks(t *testing.T) {
 			left: map[string]model.Reason{"[2001:db8::1]:80": model.ReasonIPFamily}},
 		{name: "address-less without network", mesh: oneGateway, svc: cart(addressless("c1")), class: sidecar("c1", "shop"),
 			left: map[string]model.Reason{":80": model.ReasonNoAddress}},
-		{name: "incident 64: address-less, proxy without network", mesh: oneGateway, svc: cart(addressless("c1", network("n2"), mtls)), class: sidecar("c1", "shop"),
+		{name: "incident 64: address-less, proxy without network", mesh: oneGateway, svc: cart(addressless("c1", network("n2"), mtls)), class: sidecar("c1", "shop", certified),
 			want: []string{"p0  w=1: 1.1.1.1:15443*1"}},
 		{name: "address-less within its own network", mesh: oneGateway, svc: cart(addressless("c1", network("n2"), mtls)), class: sidecar("c1", "shop", onNetwork("n2")),
 			left: map[string]model.Reason{":80": model.ReasonNoAddress}},
@@ -233,7 +250,7 @@ func TestSelectDistribute(t *testing.T) {
 		return cart(append(more, ep("c1", "http", "10.0.0.1:80", at("r1/z1/a"), weight(1)), ep("c1", "http", "10.0.0.2:80", at("r1/z1/b"), weight(2)),
 			ep("c1", "http", "10.0.0.3:80", at("r1/z2")), ep("c1", "http", "10.0.0.4:80", at("r2/z1")))...)
 	}
-	rule := func(from string, to map[string]uint32) func(*pushcontext.MeshView) {
+	rule := func(from string, to map[string]uint32) func(*settings) {
 		return setting(&networking.LocalityLoadBalancerSetting{Distribute: []*networking.LocalityLoadBalancerSetting_Distribute{{From: from, To: to}}})
 	}
 	here := sidecar("c1", "shop", inZone("r1/z1"))
@@ -383,7 +400,7 @@ func checkVerdicts(t *testing.T, verdicts []gen.Verdict, a *endpointv3.ClusterLo
 
 func pick[T any](r *rand.Rand, xs ...T) T { return xs[r.IntN(len(xs))] }
 
-func randomSelection(r *rand.Rand) (svc, *pushcontext.MeshView, gen.Class, []model.ShardKey) {
+func randomSelection(r *rand.Rand) (svc, *settings, gen.Class, []model.ShardKey) {
 	places := []string{"", "r1/z1", "r1/z1/s1", "r1/z2", "r2/z1"}
 	nets := []string{"", "n1", "n2", "n3"}
 	var es []*model.Endpoint
@@ -404,14 +421,14 @@ func randomSelection(r *rand.Rand) (svc, *pushcontext.MeshView, gen.Class, []mod
 	s.edit = func(v *pushcontext.ShapeView) {
 		v.Traffic, v.Persistent, v.NodeLocal, v.Key.Cluster = traffic, persistent, nodeLocal, owner
 	}
-	edits := slices.DeleteFunc([]func(*pushcontext.MeshView){
+	edits := slices.DeleteFunc([]func(*settings){
 		pick(r, nil, twoNetworks), pick(r, nil, failover),
 		setting(pick(r, nil, &networking.LocalityLoadBalancerSetting{},
 			&networking.LocalityLoadBalancerSetting{FailoverPriority: []string{"topology.istio.io/network", "topology.istio.io/cluster"},
 				Failover: []*networking.LocalityLoadBalancerSetting_Failover{{From: "r1", To: "r2"}}},
 			&networking.LocalityLoadBalancerSetting{Distribute: []*networking.LocalityLoadBalancerSetting_Distribute{
 				{From: "r1/*", To: map[string]uint32{"r1/z1/*": 70, "r1/*": 30}}}})),
-	}, func(f func(*pushcontext.MeshView)) bool { return f == nil })
+	}, func(f func(*settings)) bool { return f == nil })
 	c := sidecar(pick(r, "c1", "c2"), "shop", onNetwork(pick(r, nets...)), inZone(pick(r, places...)), func(c *gen.Class) { c.Node = "a" })
 	if owner != "" {
 		c.Cluster = owner

@@ -20,7 +20,7 @@ func dialledAt(a model.Addr) dialled { return dialled{a.AddrPort, a.Host} }
 
 func (h *host) dialled() dialled {
 	if h.endpoint == nil {
-		return dialled{addr: h.gateway.Addr}
+		return dialledAt(gatewayAddr(h.gateway))
 	}
 	return dialledAt(h.endpoint.Addr)
 }
@@ -163,8 +163,8 @@ func (o *selection) tidy(at map[dialled]spot) {
 		if before == 0 {
 			continue
 		}
-		v.Gateways = slices.DeleteFunc(v.Gateways, func(a netip.AddrPort) bool {
-			s := at[dialled{addr: a}]
+		v.Gateways = slices.DeleteFunc(v.Gateways, func(a model.Addr) bool {
+			s := at[dialledAt(a)]
 			return s.host().endpoint != nil || s.group.priority != v.Priority
 		})
 		if v.Weight = v.Weight / before * uint32(len(v.Gateways)); len(v.Gateways) == 0 {
@@ -176,6 +176,41 @@ func (o *selection) tidy(at map[dialled]spot) {
 		g.hosts = slices.DeleteFunc(g.hosts, func(h host) bool { return h.dropped })
 	}
 	o.groups = slices.DeleteFunc(o.groups, func(g *group) bool { return len(g.hosts) == 0 })
+}
+
+// pair sends a workload's endpoints of both address families as one, with its weight once: a proxy that
+// speaks both tries one address after the other. They must agree on everything else.
+func (o *selection) pair() {
+	type workload struct {
+		model.ObjectKey
+		cluster model.ClusterID
+		port    uint16
+		health  model.Health
+		weight  uint64
+	}
+	for _, g := range o.groups {
+		alone := map[workload][]int{} // IPv4 ones, which come first
+		for i := range g.hosts {
+			h := &g.hosts[i]
+			if h.endpoint == nil || h.endpoint.Addr.Host != "" || h.endpoint.Workload.Name == "" {
+				continue
+			}
+			k := workload{h.endpoint.Workload, h.endpoint.Addr.Cluster, h.endpoint.Addr.AddrPort.Port(), h.health, h.weight}
+			if h.endpoint.Addr.AddrPort.Addr().Is4() {
+				alone[k] = append(alone[k], i)
+			} else if first := alone[k]; len(first) > 0 {
+				o.join(&g.hosts[first[0]], h)
+				alone[k] = first[1:]
+			}
+		}
+		g.hosts = slices.DeleteFunc(g.hosts, func(h host) bool { return h.dropped })
+	}
+}
+
+// join makes a host the second address of another.
+func (o *selection) join(h, second *host) {
+	h.second, h.secondVerdict, second.dropped = second.endpoint, second.verdict, true
+	o.verdicts[second.verdict].Detail = "sent as the second address of " + h.endpoint.Addr.String()
 }
 
 // hasBothFamilies reports whether some port of the service has endpoints of both address families.

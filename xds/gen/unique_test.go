@@ -21,8 +21,8 @@ func TestSelectUniqueAddresses(t *testing.T) {
 		return cart(ep("c1", "http", "10.0.0.1:80", weight(2)), ep("c2", "http", "10.0.0.1:80", append(edits, weight(3))...), ep("c2", "http", "10.0.0.2:80"))
 	}
 	left := map[string]model.Reason{"10.0.0.1:80": dup}
-	gateways := newMesh(func(m *pushcontext.MeshView) {
-		m.Gateways = []pushcontext.Gateway{gateway("n2", "c2", "192.0.2.2:15443"), gateway("n2", "c3", "192.0.2.2:15443"), gateway("n2", "c3", "192.0.2.3:15443")}
+	gateways := newMesh(func(m *settings) {
+		m.gateways = []pushcontext.Gateway{gateway("n2", "c2", "192.0.2.2:15443"), gateway("n2", "c3", "192.0.2.2:15443"), gateway("n2", "c3", "192.0.2.3:15443")}
 	})
 	n1 := sidecar("c1", "shop", onNetwork("n1"))
 	near := sidecar("c1", "shop", onNetwork("n1"), inZone("r1/z1"))
@@ -65,7 +65,7 @@ func TestUniqueAddressesCostClassesOnlyWhereTheyMatter(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name      string
-		mesh      *pushcontext.MeshView
+		mesh      *settings
 		endpoints []*model.Endpoint
 		want      bool
 	}{

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -145,7 +144,7 @@ func verdict(port string, d gen.Verdict, unseen string) Endpoint {
 	return out
 }
 
-func addresses(list []netip.AddrPort) string {
+func addresses(list []model.Addr) string {
 	out := make([]string, 0, len(list))
 	for _, a := range list {
 		out = append(out, a.String())
