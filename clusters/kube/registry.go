@@ -1,8 +1,10 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"sync/atomic"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	"k8s.io/client-go/rest"
@@ -28,25 +30,61 @@ type Options struct {
 	// Needs are optional kinds that must be readable, because what this instance replaces could read them.
 	Needs []string
 
-	Log *slog.Logger // discards if nil
+	QPS    float32 // requests per second, besides watches; 80 if 0
+	Burst  int     // 160 if 0
+	Timing Timing
+
+	Metrics *Metrics     // counts nothing if nil
+	Log     *slog.Logger // discards if nil
+}
+
+func (o Options) withDefaults() Options {
+	o.DomainSuffix = cmp.Or(o.DomainSuffix, "cluster.local")
+	o.TrustDomain = cmp.Or(o.TrustDomain, "cluster.local")
+	o.SystemNamespace = cmp.Or(o.SystemNamespace, "istio-system")
+	o.QPS, o.Burst = cmp.Or(o.QPS, 80), cmp.Or(o.Burst, 160)
+	o.Timing = o.Timing.withDefaults()
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
 }
 
 // Registry is the registry of one cluster that is read from its API server.
-type Registry struct{ opts Options }
+//
+// Services, EndpointSlices, Pods, Nodes and Namespaces are required: without the right to read them
+// nothing is told but which right is missing. Other kinds are read where they are served and may be
+// read; a right that is missing is a problem, not a fault. Once everything has been read and converted
+// the full truth is given, and changes from then on. What is known stays while contact is lost.
+type Registry struct {
+	opts    Options
+	current atomic.Pointer[run]
+}
 
 // New gives the registry with the key kubernetes/<cluster>.
-func New(o Options) *Registry { return &Registry{opts: o} }
+func New(o Options) *Registry { return &Registry{opts: o.withDefaults()} }
 
 // Key implements model.Registry.
 func (r *Registry) Key() model.ShardKey {
 	return model.ShardKey{Provider: model.ProviderKubernetes, Cluster: r.opts.Cluster}
 }
 
-// Run implements model.Registry.
+// Run implements model.Registry. It ends before ctx only if the configuration can't be used.
 func (r *Registry) Run(ctx context.Context, out model.Sink) error {
-	<-ctx.Done()
-	return ctx.Err()
+	run, err := newRun(r.opts, r.Key(), out)
+	if err != nil {
+		return err
+	}
+	r.current.Store(run)
+	defer r.current.CompareAndSwap(run, nil)
+	return run.loop(ctx)
 }
 
-// Serves lists the optional kinds that the running instance can read.
-func (r *Registry) Serves() []string { return nil }
+// Serves lists the optional kinds that the running instance reads at the moment, sorted: what may not be
+// read, or is not served, is not among them. It is safe to be called at any time.
+func (r *Registry) Serves() []string {
+	if run := r.current.Load(); run != nil {
+		return run.serves()
+	}
+	return nil
+}

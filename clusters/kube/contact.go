@@ -1,0 +1,234 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// failure is the kind of a failed request.
+type failure int
+
+const (
+	failNone    failure = iota
+	failServer          // an answer that promises better luck later: 429, 5xx
+	failMissing         // 404: nobody serves this
+	failDenied          // 403
+	failContact         // no answer
+	failRefused         // 401
+)
+
+var failureNames = [...]string{"none", "server", "missing", "denied", "contact", "refused"}
+
+// String gives a word for metrics.
+func (f failure) String() string { return failureNames[f] }
+
+// contact is what the requests of one run say of the API server. It is safe for concurrent use.
+type contact struct {
+	host   string
+	failed func(kind string, f failure) // counts
+	wake   func()
+
+	mu    sync.Mutex
+	feeds map[string]*health
+}
+
+// health is how the last request of one feed went.
+type health struct {
+	kind     string
+	what     string // in words: "pods"
+	required bool
+	failure  failure
+	fails    int // in a row
+	text     string
+	missing  string // the right that is missing, if that is what fails
+}
+
+func newContact(host string, failed func(string, failure), wake func()) *contact {
+	return &contact{host: host, failed: failed, wake: wake, feeds: map[string]*health{}}
+}
+
+// track starts to take outcomes of a feed.
+func (c *contact) track(kind string, at place, required bool) func(op string, err error) {
+	h := &health{kind: kind, what: at.words(), required: required}
+	c.mu.Lock()
+	c.feeds[kind] = h
+	c.mu.Unlock()
+	return func(op string, err error) { c.note(h, at, op, err) }
+}
+
+// forget drops what is known of a feed that has ended.
+func (c *contact) forget(kind string) {
+	c.mu.Lock()
+	delete(c.feeds, kind)
+	c.mu.Unlock()
+	c.wake()
+}
+
+func (c *contact) note(h *health, at place, op string, err error) {
+	f, text := c.explain(at, op, err)
+	if f != failNone {
+		c.failed(h.kind, f)
+	}
+	c.mu.Lock()
+	before := *h
+	h.fails++
+	if f == failNone {
+		h.fails = 0
+	}
+	h.failure, h.text, h.missing = f, text, ""
+	if f == failDenied {
+		h.missing = fmt.Sprintf("%q of %s", op, at.words())
+	}
+	changed := before != *h
+	c.mu.Unlock()
+	if changed {
+		c.wake()
+	}
+}
+
+// of gives how a feed's last request went.
+func (c *contact) of(kind string) health {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.feeds[kind]; h != nil {
+		return *h
+	}
+	return health{}
+}
+
+// lost says why the rows may be outdated; "" if they are not. One answer that promises better luck is
+// none yet, and what may be missing does not count.
+func (c *contact) lost() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var worst health
+	for _, h := range c.feeds {
+		counts := h.failure == failContact || h.failure == failRefused || h.failure == failServer && h.fails > 1 ||
+			h.required && (h.failure == failDenied || h.failure == failMissing)
+		if !counts || h.failure < worst.failure || h.failure == worst.failure && worst.kind < h.kind && worst.kind != "" {
+			continue
+		}
+		worst = *h
+	}
+	return worst.text
+}
+
+// denied lists feeds that may not be read though they could be done without, by kind.
+func (c *contact) denied() []health {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []health
+	for _, h := range c.feeds {
+		if h.failure == failDenied && !h.required {
+			out = append(out, *h)
+		}
+	}
+	slices.SortFunc(out, func(a, b health) int { return cmp.Compare(a.kind, b.kind) })
+	return out
+}
+
+// words names the objects: "pods", "serviceentries.networking.istio.io".
+func (p place) words() string {
+	w := p.resource
+	if p.group != "" {
+		w += "." + p.group
+	}
+	if name, ok := strings.CutPrefix(p.fields, "metadata.name="); ok {
+		w = strings.TrimSuffix(w, "s") + " " + p.namespace + "/" + name
+	}
+	return w
+}
+
+// explain sorts an error and says in a sentence what to do. Texts hold nothing that changes between
+// attempts, and nothing of a credential.
+func (c *contact) explain(at place, op string, err error) (failure, string) {
+	if err == nil {
+		return failNone, ""
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return failContact, c.unreached(err)
+	}
+	switch code := status.Status().Code; {
+	case code == http.StatusUnauthorized:
+		return failRefused, c.host + " refuses the credential (401): it has expired or was revoked; give the cluster a new one"
+	case code == http.StatusForbidden:
+		return failDenied, fmt.Sprintf("the right to %s %s is missing (403): allow get, list and watch of it to the credential's account", op, at.words())
+	case code == http.StatusNotFound:
+		return failMissing, fmt.Sprintf("%s does not serve %s (404)", c.host, at.words())
+	case code == http.StatusTooManyRequests:
+		return failServer, c.host + " is overloaded (429); it is asked again"
+	case code >= 300 && code < 400:
+		return failContact, fmt.Sprintf("%s redirects elsewhere (%d), which is not followed: give the address of the API server itself", c.host, code)
+	default:
+		return failServer, fmt.Sprintf("%s fails to %s %s (%d); it is asked again", c.host, op, at.words(), code)
+	}
+}
+
+// unreached explains an error without an answer.
+func (c *contact) unreached(err error) string {
+	var dns *net.DNSError
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var alert tls.AlertError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &dns):
+		return "the name " + clip(dns.Name) + " can't be resolved: check the address of the API server in the kubeconfig, and the hub's DNS"
+	case utilnet.IsConnectionRefused(err):
+		return c.host + " refuses connections: check that the API server runs, and its address in the kubeconfig"
+	case errors.As(err, &unknown):
+		return "the certificate of " + c.host + " is not signed by the kubeconfig's authority: give its certificate-authority-data"
+	case errors.As(err, &name):
+		return "the certificate of " + c.host + " is not for that name: use one that it names, or set tls-server-name"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "the certificate of " + c.host + " has expired or is not valid yet: renew it, and check the clocks"
+	case errors.As(err, &invalid):
+		return "the certificate of " + c.host + " is not valid"
+	case errors.As(err, &alert):
+		return c.host + " refuses the TLS connection (" + clip(alert.Error()) + "): check the client certificate in the kubeconfig"
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+		return c.host + " does not speak TLS: check the scheme and the port of the API server in the kubeconfig"
+	case timedOut(err):
+		return c.host + " does not answer: check the network and the firewalls between the hub and the API server"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return c.host + " can't be reached (no route): check the network between the hub and the API server"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), utilnet.IsConnectionReset(err), errors.Is(err, net.ErrClosed):
+		return c.host + " closes connections: check what stands between the hub and the API server"
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	return c.host + " can't be reached: " + clip(err.Error())
+}
+
+func timedOut(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout() ||
+		strings.Contains(err.Error(), "client connection lost") // what a connection without sign of life ends with
+}
+
+// hostOf gives the host and port of an API server's address.
+func hostOf(address string) string {
+	if u, err := url.Parse(address); err == nil && u.Host != "" {
+		return u.Host
+	}
+	return clip(address)
+}

@@ -1,0 +1,55 @@
+package kube
+
+import (
+	"bytes"
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// rawObject is an object of a custom kind as the API server sent it, for [DecodeJSON].
+type rawObject struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+	text []byte
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *rawObject) UnmarshalJSON(js []byte) error {
+	var head struct {
+		metav1.TypeMeta
+		Metadata struct{ Name, Namespace, ResourceVersion string }
+	}
+	if err := json.Unmarshal(js, &head); err != nil {
+		return err
+	}
+	r.TypeMeta = head.TypeMeta
+	r.Name, r.Namespace, r.ResourceVersion = head.Metadata.Name, head.Metadata.Namespace, head.Metadata.ResourceVersion
+	r.text = bytes.Clone(js)
+	return nil
+}
+
+// DeepCopyObject implements runtime.Object.
+func (r *rawObject) DeepCopyObject() runtime.Object {
+	c := *r
+	c.text = bytes.Clone(r.text)
+	return &c
+}
+
+// rawList is a page of such objects.
+type rawList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []rawObject `json:"items"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (r *rawList) DeepCopyObject() runtime.Object {
+	c := *r
+	c.Items = make([]rawObject, len(r.Items))
+	for i := range r.Items {
+		c.Items[i] = *r.Items[i].DeepCopyObject().(*rawObject)
+	}
+	return &c
+}

@@ -1,0 +1,286 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
+
+// run is the state of one Run. The goroutine that called Run is the worker: it alone reads the tables,
+// converts and speaks to the sink.
+type run struct {
+	opts      Options
+	key       model.ShardKey
+	out       model.Sink
+	api       *api
+	queue     *queue
+	contact   *contact
+	discovery func(op string, err error)
+	kinds     *kinds
+	tables    map[string]*table // of the built-in kinds
+	feeds     []*feed           // likewise
+	optional  []string          // built-in kinds that can be done without
+	reporter  reporter
+
+	// owned by the worker
+	store    *Store
+	selects  []labels.Selector
+	selected map[string]bool // namespaces, while there are selectors
+	synced   bool
+}
+
+// batch is how many objects are converted as one step.
+const batch = 4096
+
+func newRun(o Options, key model.ShardKey, out model.Sink) (*run, error) {
+	selects, err := selectors(o.Selectors)
+	if err != nil {
+		return nil, err
+	}
+	cfg := rest.CopyConfig(o.Config)
+	cfg.QPS, cfg.Burst, cfg.UserAgent = o.QPS, o.Burst, "isthmus"
+	a, err := connect(cfg, o.Timing)
+	if err != nil {
+		return nil, fmt.Errorf("the credential can't be used: %w", err)
+	}
+	r := &run{
+		opts: o, key: key, out: out, api: a, queue: newQueue(), tables: map[string]*table{}, selects: selects, selected: map[string]bool{},
+		reporter: reporter{log: o.Log, key: key},
+		store:    NewStore(Converter{Shard: key, DomainSuffix: o.DomainSuffix, TrustDomain: o.TrustDomain, SystemNamespace: o.SystemNamespace}),
+	}
+	r.contact = newContact(a.host, func(kind string, f failure) { o.Metrics.failed(o.Cluster, kind, f) }, r.queue.poke)
+	r.discovery = r.contact.track("discovery", place{resource: "the kinds that it serves"}, false)
+	r.kinds = newKinds(r)
+	for _, b := range required() {
+		r.add(b, b.kind, true)
+	}
+	for _, name := range meshConfigMaps {
+		b := configMap(o.SystemNamespace, name)
+		r.add(b, KindConfigMap, false)
+		r.optional = append(r.optional, b.kind)
+	}
+	return r, nil
+}
+
+func (r *run) add(b builtin, kind string, required bool) {
+	t := newTable(kind, r.queue, r.event)
+	r.tables[b.kind] = t
+	r.feeds = append(r.feeds, r.feed(b.at, r.api.core, b.page, t, r.contact.track(b.kind, b.at, required)))
+}
+
+// event counts.
+func (r *run) event(kind, event string) { r.opts.Metrics.event(kind, event) }
+
+func (r *run) feed(at place, c *rest.RESTClient, page func() runtime.Object, t *table, outcome func(string, error)) *feed {
+	return &feed{api: r.api, at: at, client: c, page: page, table: t, outcome: outcome, listed: func(n int, took time.Duration) {
+		r.opts.Metrics.listed(r.opts.Cluster, n, took)
+	}}
+}
+
+// loop follows the cluster until ctx ends; all that it started has ended when it returns.
+func (r *run) loop(ctx context.Context) error {
+	var all sync.WaitGroup
+	ctx, stop := context.WithCancel(ctx)
+	defer r.api.close()
+	defer all.Wait()
+	defer stop()
+	for _, f := range r.feeds {
+		all.Go(func() { f.run(ctx) })
+	}
+	all.Go(func() { r.kinds.follow(ctx) })
+	r.report(time.Now())
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.queue.wake:
+			r.turn()
+		}
+	}
+}
+
+// turn brings the rows up to date. Whether all kinds have their first content is asked before the queue
+// is drained: what they held is in the queue by then.
+func (r *run) turn() {
+	ready := r.synced || len(r.waiting()) == 0
+	for keys := r.queue.take(batch); len(keys) > 0; keys = r.queue.take(batch) {
+		events := r.store.Apply(r.read(keys))
+		if r.synced && len(events) > 0 {
+			r.out.Put(events...)
+		}
+	}
+	if ready && !r.synced {
+		r.synced = true
+		r.out.Replace(r.store.State())
+	}
+	r.report(time.Now())
+}
+
+// read gives what the keys stand for now.
+func (r *run) read(keys map[model.ObjectKey]*table) (set []Object, del []model.ObjectKey) {
+	for k, t := range keys {
+		o, ok := t.get(k)
+		if k.Kind == KindNamespace {
+			r.choose(k.Name, o, ok)
+		}
+		if ok && r.wanted(k) {
+			set = append(set, o)
+		} else {
+			del = append(del, k)
+		}
+	}
+	return set, del
+}
+
+// waiting says what is missing before the first full truth can be given, in words.
+func (r *run) waiting() []string {
+	var out []string
+	for kind, t := range r.tables {
+		denied := slices.Contains(r.optional, kind) && r.contact.of(kind).failure == failDenied
+		if !t.ready() && (!denied || slices.Contains(r.opts.Needs, kind)) {
+			out = append(out, r.contact.of(kind).what)
+		}
+	}
+	for _, c := range r.kinds.wanted {
+		settled, read := r.kinds.state(c.kind)
+		absent := settled && !read && r.contact.of(c.kind).failure != failDenied
+		if !settled || !read && !absent && slices.Contains(r.opts.Needs, c.kind) {
+			out = append(out, c.crdName())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// serves lists the optional kinds that are read.
+func (r *run) serves() []string {
+	var out []string
+	for _, kind := range r.optional {
+		if t := r.tables[kind]; t.ready() {
+			out = append(out, kind)
+		}
+	}
+	for _, c := range r.kinds.wanted {
+		if _, read := r.kinds.state(c.kind); read {
+			out = append(out, c.kind)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// choose notes whether a namespace is read, and reads it again or drops it if that has changed.
+func (r *run) choose(namespace string, o Object, exists bool) {
+	if len(r.selects) == 0 {
+		return
+	}
+	now := false
+	if _, m := metaOf(KindNamespace, o.Value); exists && m != nil {
+		now = slices.ContainsFunc(r.selects, func(s labels.Selector) bool { return s.Matches(labels.Set(m.Labels)) })
+	}
+	if now == r.selected[namespace] {
+		return
+	}
+	if now {
+		r.selected[namespace] = true
+	} else {
+		delete(r.selected, namespace)
+	}
+	for _, t := range r.tables {
+		t.requeue(namespace)
+	}
+	r.kinds.each(func(t *table) { t.requeue(namespace) })
+}
+
+// wanted reports whether an object is read: those of namespaces that are not selected are not.
+func (r *run) wanted(k model.ObjectKey) bool {
+	return len(r.selects) == 0 || k.Namespace == "" || k.Namespace == r.opts.SystemNamespace && k.Kind == KindConfigMap || r.selected[k.Namespace]
+}
+
+// report tells the sink how it stands, if that has changed.
+func (r *run) report(now time.Time) {
+	state, why := model.StateLive, r.contact.lost()
+	switch {
+	case !r.synced:
+		state = model.StateSyncing
+		if why == "" {
+			why = r.unsynced()
+		}
+	case why != "":
+		state = model.StateStale
+	}
+	if s, changed := r.reporter.report(now, state, why, r.problems()); changed {
+		r.out.Status(s)
+	}
+}
+
+// unsynced says what the first sync waits for, if that is a right: the rest is a matter of time.
+func (r *run) unsynced() string {
+	for _, h := range r.contact.denied() {
+		if slices.Contains(r.opts.Needs, h.kind) {
+			return h.text + "; the credential in force has it"
+		}
+	}
+	return ""
+}
+
+// problems lists what is wrong with objects, and the kinds that may not be read.
+func (r *run) problems() []model.Problem {
+	var out []model.Problem
+	for _, h := range r.contact.denied() {
+		out = append(out, model.Problem{Item: h.what, Reason: h.text + "; it is done without, and what was read before stays"})
+	}
+	add := func(k model.ObjectKey, reasons []string) {
+		for _, why := range reasons {
+			out = append(out, model.Problem{Item: k.String(), Reason: why})
+		}
+	}
+	for _, t := range r.tables {
+		t.eachFault(add)
+	}
+	r.kinds.each(func(t *table) { t.eachFault(add) })
+	for k, reasons := range r.store.Problems() {
+		add(k, reasons)
+	}
+	return out
+}
+
+// each yields the tables of the custom kinds.
+func (k *kinds) each(yield func(*table)) {
+	k.mu.Lock()
+	tables := slices.Collect(maps.Values(k.running))
+	k.mu.Unlock()
+	for _, t := range tables {
+		yield(t)
+	}
+}
+
+// selectors turns Istio's form into Kubernetes'.
+func selectors(in []*meshconfig.LabelSelector) ([]labels.Selector, error) {
+	var out []labels.Selector
+	for _, s := range in {
+		k := &metav1.LabelSelector{MatchLabels: s.GetMatchLabels()}
+		for _, e := range s.GetMatchExpressions() {
+			k.MatchExpressions = append(k.MatchExpressions, metav1.LabelSelectorRequirement{
+				Key: e.GetKey(), Operator: metav1.LabelSelectorOperator(e.GetOperator()), Values: e.GetValues()})
+		}
+		sel, err := metav1.LabelSelectorAsSelector(k)
+		if err != nil {
+			return nil, fmt.Errorf("discoverySelectors: %s", strings.TrimSpace(err.Error()))
+		}
+		out = append(out, sel)
+	}
+	return out, nil
+}

@@ -1,0 +1,286 @@
+package kube
+
+import (
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
+
+// queue holds the keys of objects that changed since they were last taken.
+type queue struct {
+	wake chan struct{} // has one element when there is something to do
+
+	mu   sync.Mutex
+	keys map[model.ObjectKey]*table
+}
+
+func newQueue() *queue {
+	return &queue{wake: make(chan struct{}, 1), keys: map[model.ObjectKey]*table{}}
+}
+
+// poke makes the reader look, also when no key has changed.
+func (q *queue) poke() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *queue) add(k model.ObjectKey, t *table) {
+	q.mu.Lock()
+	q.keys[k] = t
+	q.mu.Unlock()
+	q.poke()
+}
+
+// take removes up to n keys.
+func (q *queue) take(n int) map[model.ObjectKey]*table {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.keys) <= n {
+		all := q.keys
+		q.keys = map[model.ObjectKey]*table{}
+		return all
+	}
+	some := make(map[model.ObjectKey]*table, n)
+	for k, t := range q.keys {
+		if len(some) == n {
+			break
+		}
+		some[k] = t
+		delete(q.keys, k)
+	}
+	return some
+}
+
+// table holds the objects of one kind as they are in the API server, and queues the keys of those that
+// change. Values are shared with the store that converts them. It is a cache.ReflectorStore.
+type table struct {
+	kind  string
+	queue *queue
+	event func(kind, event string) // counts
+
+	mu     sync.Mutex
+	rows   map[string]map[string]Object // by namespace and name
+	faults map[model.ObjectKey][]string
+	synced bool
+}
+
+func newTable(kind string, q *queue, event func(kind, event string)) *table {
+	return &table{kind: kind, queue: q, event: event, rows: map[string]map[string]Object{}, faults: map[model.ObjectKey][]string{}}
+}
+
+// Add implements cache.ReflectorStore.
+func (t *table) Add(obj any) error { return t.set(obj) }
+
+// Update implements cache.ReflectorStore.
+func (t *table) Update(obj any) error { return t.set(obj) }
+
+// Delete implements cache.ReflectorStore.
+func (t *table) Delete(obj any) error {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
+	t.remove(t.key(m.GetNamespace(), m.GetName()))
+	return nil
+}
+
+// Replace implements cache.ReflectorStore: whatever is not in the list has gone.
+func (t *table) Replace(list []any, _ string) error {
+	here := make(map[model.ObjectKey]struct{}, len(list))
+	for i, obj := range list {
+		m, err := meta.Accessor(obj)
+		if err != nil {
+			return err
+		}
+		here[t.key(m.GetNamespace(), m.GetName())] = struct{}{}
+		if err := t.set(obj); err != nil {
+			return err
+		}
+		list[i] = nil // may be large, and is not needed any more
+	}
+	t.retain(here)
+	t.mu.Lock()
+	t.synced = true
+	t.mu.Unlock()
+	t.queue.poke()
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (t *table) Resync() error { return nil }
+
+func (t *table) key(namespace, name string) model.ObjectKey {
+	if t.kind == KindNamespace || t.kind == KindNode {
+		namespace = ""
+	}
+	return model.ObjectKey{Kind: t.kind, Namespace: namespace, Name: name}
+}
+
+// set takes an object; one that can't be decoded leaves the last good one in force.
+func (t *table) set(obj any) error {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
+	key := t.key(m.GetNamespace(), m.GetName())
+	o, faults, ok := t.decode(obj)
+	event := "add"
+	t.mu.Lock()
+	if len(faults) == 0 {
+		delete(t.faults, key)
+	} else {
+		t.faults[key] = faults
+	}
+	if ok {
+		old, known := t.rows[key.Namespace][key.Name]
+		switch {
+		case known && old.Revision == o.Revision && o.Revision != "":
+			event = "updatesame"
+		case known:
+			event = "update"
+		}
+		if event != "updatesame" {
+			t.put(key, o)
+		}
+	}
+	t.mu.Unlock()
+	if !ok {
+		t.queue.poke()
+		return nil
+	}
+	t.event(t.kind, event)
+	if event != "updatesame" {
+		t.queue.add(key, t)
+	}
+	return nil
+}
+
+func (t *table) put(key model.ObjectKey, o Object) {
+	rows := t.rows[key.Namespace]
+	if rows == nil {
+		rows = map[string]Object{}
+		t.rows[key.Namespace] = rows
+	}
+	rows[key.Name] = o
+}
+
+// decode gives the object, and what is wrong with it: without ok it can't be used at all.
+func (t *table) decode(obj any) (o Object, faults []string, ok bool) {
+	if raw, custom := obj.(*rawObject); custom {
+		o, faults, err := DecodeJSON(raw.text)
+		if err != nil {
+			return Object{}, []string{err.Error() + "; its last good content stays"}, false
+		}
+		if _, m := metaOf(o.Ref.Kind, o.Value); m != nil {
+			trimMeta(m)
+		}
+		return o, faults, true
+	}
+	ro, isObject := obj.(runtime.Object)
+	if !isObject {
+		return Object{}, []string{fmt.Sprintf("unexpected %T", obj)}, false
+	}
+	trim(ro)
+	o, ok = NewObject(t.kind, obj)
+	if !ok {
+		return Object{}, []string{fmt.Sprintf("unexpected %T", obj)}, false
+	}
+	return o, nil, true
+}
+
+func (t *table) remove(key model.ObjectKey) {
+	t.mu.Lock()
+	_, known := t.rows[key.Namespace][key.Name]
+	_, faulty := t.faults[key]
+	delete(t.rows[key.Namespace], key.Name)
+	if len(t.rows[key.Namespace]) == 0 {
+		delete(t.rows, key.Namespace)
+	}
+	delete(t.faults, key)
+	t.mu.Unlock()
+	switch {
+	case known:
+		t.event(t.kind, "delete")
+		t.queue.add(key, t)
+	case faulty:
+		t.queue.poke()
+	}
+}
+
+// retain removes all objects but those.
+func (t *table) retain(here map[model.ObjectKey]struct{}) {
+	for _, k := range t.all() {
+		if _, ok := here[k]; !ok {
+			t.remove(k)
+		}
+	}
+}
+
+// all lists the keys, also of objects that never could be decoded.
+func (t *table) all() []model.ObjectKey {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []model.ObjectKey
+	for ns, rows := range t.rows {
+		for n := range rows {
+			out = append(out, t.key(ns, n))
+		}
+	}
+	for k := range t.faults {
+		if _, ok := t.rows[k.Namespace][k.Name]; !ok {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// clear removes everything: the kind is not served any more.
+func (t *table) clear() {
+	t.retain(nil)
+	t.mu.Lock()
+	t.synced = false
+	t.mu.Unlock()
+}
+
+// requeue queues everything in a namespace.
+func (t *table) requeue(namespace string) {
+	t.mu.Lock()
+	names := make([]string, 0, len(t.rows[namespace]))
+	for n := range t.rows[namespace] {
+		names = append(names, n)
+	}
+	t.mu.Unlock()
+	for _, n := range names {
+		t.queue.add(t.key(namespace, n), t)
+	}
+}
+
+// get gives an object as it is now.
+func (t *table) get(k model.ObjectKey) (Object, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o, ok := t.rows[k.Namespace][k.Name]
+	return o, ok
+}
+
+// ready reports whether the table has had its first full content.
+func (t *table) ready() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.synced
+}
+
+// eachFault yields what is wrong with objects.
+func (t *table) eachFault(yield func(model.ObjectKey, []string)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for k, f := range t.faults {
+		yield(k, f)
+	}
+}
