@@ -17,8 +17,10 @@ type Options struct {
 	Cluster model.ClusterID
 
 	DomainSuffix    string // "cluster.local" if empty
-	TrustDomain     string // "cluster.local" if empty; below a Root that of the settings, if they have one
+	TrustDomain     string // where the member names none itself; "cluster.local" if empty; below a Root that of the settings, if they have one
 	SystemNamespace string // "istio-system" if empty
+	MCS             bool   // follow the Multi-Cluster Services API: see kube.Converter
+	ConfigCluster   bool   // the member is the config cluster; below a Root it is the one of the settings
 
 	Limits Limits
 	Log    *slog.Logger // slog.Default() if nil
@@ -63,7 +65,7 @@ func (c *Cluster) Run(ctx context.Context, out model.Sink) error {
 	m := &objects{
 		opts: c.opts, folder: f, out: out, claims: newClaims(),
 		store: kube.NewStore(kube.Converter{Shard: c.Key(), DomainSuffix: c.opts.DomainSuffix,
-			TrustDomain: c.opts.TrustDomain, SystemNamespace: c.opts.SystemNamespace}),
+			TrustDomain: c.opts.TrustDomain, SystemNamespace: c.opts.SystemNamespace, MCS: c.opts.MCS, ConfigCluster: c.opts.ConfigCluster}),
 		reporter: reporter{log: c.opts.Log, onProblem: c.opts.OnProblem, key: c.Key()},
 	}
 	m.tree = newTree(f.read, parseObjects)

@@ -22,7 +22,7 @@ import (
 type RootOptions struct {
 	Dir  string
 	Mesh model.ClusterID // member that the mesh-wide settings count for: the config cluster
-	// Member are the options of each member's registry; Root, Dir and Cluster are set by the Root.
+	// Member are the options of each member's registry; Root, Dir, Cluster and ConfigCluster are set by the Root.
 	Member Options
 }
 
@@ -179,7 +179,7 @@ func trustDomain(p *parsed[*setting]) string {
 func (r *Root) attach(id model.ClusterID) {
 	o := r.opts.Member
 	o.Root, o.Dir, o.Cluster = r.opts.Dir, filepath.Join(r.opts.Dir, string(id)), id
-	o.TrustDomain = cmp.Or(o.TrustDomain, r.trust)
+	o.TrustDomain, o.ConfigCluster = cmp.Or(o.TrustDomain, r.trust), id == r.opts.Mesh
 	r.life.Attach(NewCluster(o))
 }
 

@@ -27,7 +27,7 @@ const (
 	labelPersistentHeader  = "istio.io/persistent-session-header"
 	labelMirroredService   = "multicluster.kubernetes.io/service-name"
 
-	labelGatewayPort       = "networking.istio.io/gatewayPort"
+	labelGatewayPort = "networking.istio.io/gatewayPort"
 
 	annotationTraffic      = "networking.istio.io/traffic-distribution"
 	annotationExportTo     = "networking.istio.io/exportTo"

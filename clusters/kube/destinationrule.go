@@ -115,6 +115,10 @@ func (p policyPart) balancer(b *networking.LoadBalancerSettings) *networking.Loa
 		}
 		b.LocalityLbSetting = nil
 	}
+	if l := b.GetLocalityLbSetting(); len(l.GetDistribute()) > 0 && len(l.GetFailoverPriority()) > 0 {
+		p.bad("loadBalancer.localityLbSetting.failoverPriority", "it has no effect beside distribute, which sets every place's share")
+		l.FailoverPriority = nil
+	}
 	return b
 }
 

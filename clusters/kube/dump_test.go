@@ -95,6 +95,9 @@ func fields(v any) [][2]string {
 
 // value prints a message as JSON without the spaces that its marshaller varies.
 func value(v any) string {
+	if g, ok := v.(*model.NetworkGateway); ok {
+		return flat(g)
+	}
 	m, ok := v.(proto.Message)
 	if !ok {
 		return fmt.Sprintf("%+v", v)

@@ -42,7 +42,7 @@ func serverInForce(i int, s *networking.Server, res *Result) bool {
 		res.problem("servers[%d] is not in force: its port must be 1 to 65535", i)
 		return false
 	}
-	if p := strings.ToUpper(s.Port.Protocol); p != "TLS" {
+	if p := strings.ToUpper(s.Port.Protocol); p != "TLS" && p != "HTTPS" {
 		res.problem("servers[%d] is not in force: mode AUTO_PASSTHROUGH needs the protocol TLS, not %q", i, clip(s.Port.Protocol))
 		return false
 	}

@@ -34,10 +34,16 @@ func (c *Converter) kubernetesGateway(o Object, g *gatewayv1.Gateway) (res Resul
 		res.row(o.Ref.String(), c.notServed(o, kindNotServedGateway))
 		return res
 	}
-	addrs := crossed(gatewayHosts(g, &res), gatewayPorts(g, &res))
-	if len(addrs) == 0 {
-		res.problem("it is no gateway of network %q: it has no address, or no TLS listener on port %d (or that of the label %s) or with the option %s: %s",
+	hosts, ports := gatewayHosts(g, &res), gatewayPorts(g, &res)
+	if len(hosts) == 0 {
+		res.problem("it is no gateway of network %q yet: it has no address", clip(network))
+	}
+	if len(ports) == 0 {
+		res.problem("it is no gateway of network %q: it has no TLS listener on port %d (label %s names another) or with the option %s: %s",
 			clip(network), eastWestPort, labelGatewayPort, listenerOption, autoPassthrough)
+	}
+	addrs := crossed(hosts, ports)
+	if len(addrs) == 0 {
 		res.row(o.Ref.String(), c.notServed(o, kindNotServedGateway))
 		return res
 	}

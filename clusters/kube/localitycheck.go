@@ -7,15 +7,16 @@ import (
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // localityFaults says why a locality setting can't be in force: shares for places leave no place to fail
 // over to, shares must make 100, and a region can't fail over to itself.
 func localityFaults(l *networking.LocalityLoadBalancerSetting) (out []string) {
 	bad := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	if len(l.GetDistribute()) > 0 && len(l.GetFailover())+len(l.GetFailoverPriority()) > 0 {
-		bad("distribute sets every place's share, which leaves none to failover and failoverPriority: remove one of them, " +
-			"or give the places to fail over to a small share")
+	if len(l.GetDistribute()) > 0 && len(l.GetFailover()) > 0 {
+		bad("distribute and failover exclude each other, as distribute sets every place's share: remove one of them, " +
+			"and give the places to fail over to a small share in distribute if that is the one to keep")
 	}
 	var froms []string
 	for _, d := range l.GetDistribute() {
@@ -23,26 +24,27 @@ func localityFaults(l *networking.LocalityLoadBalancerSetting) (out []string) {
 		shares(d, bad)
 	}
 	places(froms, "distribute.from", bad)
-	regions := map[string]bool{}
 	for _, f := range l.GetFailover() {
 		switch from, to := f.GetFrom(), f.GetTo(); {
 		case !region(from) || !region(to):
 			bad("failover from %q to %q: both must be regions, without zone and wildcard", clip(from), clip(to))
 		case from == to:
 			bad("failover from %q to itself: name another region", clip(from))
-		case regions[from]:
-			bad("failover from %q is there twice", clip(from))
-		default:
-			regions[from] = true
 		}
 	}
 	for _, label := range l.GetFailoverPriority() {
-		if key, _, _ := strings.Cut(label, "="); key == "" {
+		switch key, _, _ := strings.Cut(label, "="); {
+		case key == "":
 			bad("failoverPriority %q names no label", clip(label))
+		case len(l.GetFailover()) > 0 && slices.Contains(placeLabels, label):
+			bad("failover and %s in failoverPriority exclude each other: remove one of them", label)
 		}
 	}
 	return out
 }
+
+// placeLabels are the labels of failoverPriority that say what failover says too.
+var placeLabels = []string{corev1.LabelTopologyRegion, corev1.LabelTopologyZone, labelSubzone}
 
 func region(s string) bool { return s != "" && !strings.ContainsAny(s, "/*") }
 

@@ -193,9 +193,10 @@ func (b *sliceBuilder) template(e *discoveryv1.Endpoint, pod *PodFacts) model.En
 	return t
 }
 
-// health maps the conditions. A nil condition means what the Kubernetes API says it means: ready and
-// serving true, terminating false; Istio takes a nil terminating for true, so that "ready: false"
-// alone hides an endpoint there and is unhealthy here. No traffic reaches it either way.
+// health maps the conditions; the label of a draining pod overrules them. A nil condition means what the
+// Kubernetes API says it means: ready and serving true, terminating false; Istio takes a nil terminating
+// for true, so that "ready: false" alone hides an endpoint there and is unhealthy here. No traffic reaches
+// it either way.
 func (b *sliceBuilder) health(e *discoveryv1.Endpoint, pod *PodFacts) model.Health {
 	is := func(p *bool, def bool) bool {
 		if p == nil {
@@ -206,12 +207,12 @@ func (b *sliceBuilder) health(e *discoveryv1.Endpoint, pod *PodFacts) model.Heal
 	terminating := is(e.Conditions.Terminating, false)
 	ready := is(e.Conditions.Ready, true)
 	switch {
+	case pod != nil && pod.Labels[labelDraining] != "":
+		return model.Draining
 	case !ready && terminating && is(e.Conditions.Serving, true) && b.svc != nil && b.svc.MarksDraining:
 		return model.Draining
 	case !ready && terminating:
 		return model.Terminating
-	case pod != nil && pod.Labels[labelDraining] != "":
-		return model.Draining
 	case ready:
 		return model.Healthy
 	}

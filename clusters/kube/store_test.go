@@ -23,7 +23,8 @@ func variant(kind string, n, version int) string {
 		return fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s, labels: {topology.istio.io/network: %s}, annotations: {networking.istio.io/traffic-distribution: %s}}",
 			name, pick("n1", "n2", "n1"), pick("PreferClose", "Any", "PreferClose"))
 	case kube.KindNode:
-		return fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: node-%d, labels: {topology.kubernetes.io/zone: %s}}", n, pick("z1", "z2", "z1"))
+		return fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: node-%d, labels: {topology.kubernetes.io/zone: %s, role: %s}}\nstatus: {addresses: [%s]}",
+			n, pick("z1", "z2", "z1"), pick("edge", "edge", "inner"), pick("", fmt.Sprintf("{type: ExternalIP, address: 192.0.2.%d}", n), "{type: ExternalIP, address: 192.0.2.9}"))
 	case kube.KindPod:
 		return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -33,8 +34,26 @@ status: {podIP: 10.0.0.%d, phase: %s, conditions: [{type: Ready, status: "%s"}]}
 			n, []string{"demo", "other"}[n%2], version%2, pick("istio", "disabled"), pick("", ", uid: u1", ", uid: u2"), version%3, 1+(n+version)%3,
 			pick("Running", "Running", "Failed"), pick("True", "False", "True"))
 	case kube.KindService:
-		return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: svc-%d, namespace: demo, labels: {%s}}\nspec: {clusterIP: 10.1.0.%d, ports: [{name: http, port: %d}]}",
-			n, pick("x: v", "istio.io/persistent-session: c"), n+1, 80+version%2)
+		return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: svc-%d, namespace: demo, labels: {%s}, annotations: {traffic.istio.io/nodeSelector: '%s', alpha.istio.io/kubernetes-serviceaccounts: sa}}\nspec: {%s, clusterIP: 10.1.0.%d, ports: [{name: http, port: %d, nodePort: 30000}]}",
+			n, pick("x: v", "istio.io/persistent-session: c"), pick(`{"role": "edge"}`, `{"role": "edge", "topology.kubernetes.io/zone": "z1"}`, ""),
+			pick("type: NodePort", "type: ClusterIP", "type: NodePort", "type: ExternalName, externalName: a.example"), n+1, 80+version%2)
+	case kube.KindServiceExport:
+		return fmt.Sprintf("apiVersion: multicluster.x-k8s.io/v1alpha1\nkind: ServiceExport\nmetadata: {name: svc-%d, namespace: demo, creationTimestamp: \"2026-01-0%dT00:00:00Z\"}", n, 1+version%2)
+	case kube.KindServiceImport:
+		return fmt.Sprintf("apiVersion: multicluster.x-k8s.io/v1beta1\nkind: ServiceImport\nmetadata: {name: svc-%d, namespace: demo}\nspec: {type: %s, ips: [%s], ports: [{name: http, port: 80}]}",
+			n, pick("ClusterSetIP", "Headless"), pick("10.7.0.1", "", "10.7.0.2, fd00::7"))
+	case kube.KindConfigMap:
+		return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: %s}\ndata: {mesh: '%s'}",
+			[]string{"istio", "isthmus", "istio"}[n%3], []string{"istio-system", "istio-system", "demo"}[n%3], pick("trustDomain: a.example", "trustDomain: b.example", "{}", "trustDomain: no domain"))
+	case kube.KindKubernetesGateway:
+		return fmt.Sprintf("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: gw-%d, namespace: demo, labels: {%s}}\nspec: {gatewayClassName: %s, listeners: [{name: a, port: 15443, protocol: TLS, tls: {mode: Passthrough}}]}\nstatus: {addresses: [%s]}",
+			n, pick("topology.istio.io/network: n1", "x: v"), pick("istio", "istio-remote", "istio-remote"), pick("{value: 192.0.2.1}", "{value: 192.0.2.1}", ""))
+	case kube.KindDestinationRule:
+		return fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: dr-%d, namespace: demo}\nspec: {host: %s, trafficPolicy: {tls: {mode: %s}}}", n, pick("svc-0", "a.example", "a..b"), pick("DISABLE", "ISTIO_MUTUAL"))
+	case kube.KindPeerAuthentication:
+		return fmt.Sprintf("apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: pa-%d, namespace: demo}\nspec: {mtls: {mode: %s}}", n, pick("STRICT", "DISABLE", "UNSET"))
+	case kube.KindGateway:
+		return fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: gw-%d, namespace: demo}\nspec: {servers: [{port: {number: 15443, protocol: TLS, name: a}, hosts: [\"*\"], tls: {mode: %s}}]}", n, pick("AUTO_PASSTHROUGH", "PASSTHROUGH"))
 	case kube.KindEndpointSlice:
 		return fmt.Sprintf(`apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
@@ -56,20 +75,26 @@ spec: {hosts: [%s], location: MESH_INTERNAL, resolution: %s, ports: [{name: http
 		n, n+1, version%2, pick("weight: 1", "network: n9", "locality: r/z"))
 }
 
-var kinds = []string{kube.KindNamespace, kube.KindNode, kube.KindPod, kube.KindService, kube.KindEndpointSlice, kube.KindServiceEntry, kube.KindWorkloadEntry}
+var kinds = []string{kube.KindNamespace, kube.KindNode, kube.KindPod, kube.KindService, kube.KindEndpointSlice, kube.KindServiceEntry, kube.KindWorkloadEntry,
+	kube.KindServiceExport, kube.KindServiceImport, kube.KindConfigMap, kube.KindKubernetesGateway, kube.KindDestinationRule, kube.KindPeerAuthentication, kube.KindGateway}
+
+// converter varies the options, so that each is there in some runs.
+func converter(seed uint64) kube.Converter {
+	return kube.Converter{Shard: shard, TrustDomain: "td", MCS: seed%2 == 1, ConfigCluster: seed%3 == 1}
+}
 
 // TestAnyOrderGivesTheSameRows drives a store with random changes, alone and in batches, and
 // compares it with one that got the surviving objects at once; the events must add up to the same.
 func TestAnyOrderGivesTheSameRows(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(24) {
+	for seed := range uint64(48) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(seed, 1))
-			s := newStore()
+			s := kube.NewStore(converter(seed))
 			live := map[model.ObjectKey]kube.Object{}
 			folded := map[model.RowKey]model.Object{}
-			for range 25 {
+			for range 40 {
 				set, del := randomStep(t, rng, live)
 				for _, ev := range s.Apply(set, del) {
 					if ev.Obj == nil {
@@ -78,7 +103,7 @@ func TestAnyOrderGivesTheSameRows(t *testing.T) {
 						folded[ev.Row] = ev.Obj
 					}
 				}
-				check(t, s, live, folded)
+				check(t, s, converter(seed), live, folded)
 			}
 		})
 	}
@@ -102,9 +127,9 @@ func randomStep(t *testing.T, rng *rand.Rand, live map[model.ObjectKey]kube.Obje
 	return set, del
 }
 
-func check(t *testing.T, s *kube.Store, live map[model.ObjectKey]kube.Object, folded map[model.RowKey]model.Object) {
+func check(t *testing.T, s *kube.Store, c kube.Converter, live map[model.ObjectKey]kube.Object, folded map[model.RowKey]model.Object) {
 	t.Helper()
-	scratch := newStore()
+	scratch := kube.NewStore(c)
 	scratch.Apply(slices.Collect(maps.Values(live)), nil)
 	if d := cmp.Diff(dump(scratch), dump(s)); d != "" {
 		t.Fatal("differs from scratch:\n", d)

@@ -71,7 +71,7 @@ func (c *Converter) configMap(m *corev1.ConfigMap) (res Result) {
 	}
 	if _, err := trustDomain(m); err != nil {
 		reason, _ := Reason(err)
-		res.problem("the trust domain in its key %s can't be read, so the mesh's counts: %s", meshKey, reason)
+		res.problem("the trust domain in its key %s does not count: %s", meshKey, reason)
 	}
 	return res
 }
