@@ -2,10 +2,14 @@ package aggregate
 
 import (
 	"slices"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
+
+// hostWait is how long start-up waits for the addresses of gateways that are known by name.
+const hostWait = 6 * time.Second
 
 // basis is what every merge stands on beside the rows of its host: settings and configuration. Its parts
 // are immutable, but for demoted, which the controller goroutine changes between commits.
@@ -91,17 +95,20 @@ func (b basis) differs(old basis) func(hostKey, *hostRows) bool {
 }
 
 // refreshBasis derives settings and configuration anew if their rows changed, and marks what is merged into
-// something else then. It gives the mesh-wide settings if they differ.
-func (c *Controller) refreshBasis() *pushcontext.MeshView {
+// something else then.
+func (c *Controller) refreshBasis() {
 	settings := c.settings()
 	src, changed := c.state.sources(settings)
 	if settings == c.mesh && !changed {
-		return nil
+		return
 	}
 	old := c.basis
 	c.basis = old.update(settings, src)
 	c.state.settled()
 	c.infoChanged = c.infoChanged || !slices.Equal(old.networks.resolved, c.networks.resolved) || !slices.EqualFunc(old.conflicts, c.conflicts, sameConflict)
+	if c.opts.OnHosts != nil && !slices.Equal(old.networks.hosts, c.networks.hosts) {
+		c.opts.OnHosts(c.networks.hosts)
+	}
 	if c.mesh == old.mesh {
 		differs := c.basis.differs(old)
 		for k, h := range c.state.hosts {
@@ -109,13 +116,12 @@ func (c *Controller) refreshBasis() *pushcontext.MeshView {
 				c.state.mark(k)
 			}
 		}
-		return nil
+		return
 	}
 	for k := range c.state.hosts {
 		c.state.mark(k)
 	}
 	c.reasons["global"]++
-	return c.mesh.view
 }
 
 // settings gives the mesh-wide settings: those in force unless their rows now say something else.
@@ -161,4 +167,24 @@ func (s *state) settled() {
 	for _, k := range s.kinds {
 		k.changed = false
 	}
+}
+
+// unresolved reports whether the first snapshot should wait for the addresses of gateways: without them,
+// what lies behind would be missing from it.
+func (c *Controller) unresolved(now time.Time) bool {
+	if c.opts.OnHosts == nil {
+		return false
+	}
+	c.refreshBasis()
+	known := map[string]bool{}
+	for _, r := range c.state.kinds[model.ConfigResolvedHost].rows {
+		known[r.Name] = true
+	}
+	if !slices.ContainsFunc(c.networks.hosts, func(h string) bool { return !known[h] }) {
+		return false
+	}
+	if c.asked.IsZero() {
+		c.asked = now
+	}
+	return now.Sub(c.asked) < hostWait
 }

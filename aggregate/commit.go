@@ -25,7 +25,10 @@ const parallelFrom = 64
 func (c *Controller) commit(now time.Time) {
 	begin := time.Now()
 	in := pushcontext.Commit{Time: now, Reasons: slices.Sorted(maps.Keys(c.reasons))}
-	in.Mesh = c.refreshBasis()
+	c.refreshBasis()
+	if pc := c.opts.Hub.Current(); pc == nil || pc.Mesh != c.mesh.view {
+		in.Mesh = c.mesh.view
+	}
 	c.refreshClusters()
 	dirty := slices.Collect(maps.Keys(c.state.dirty))
 	views := c.mergeAll(dirty)
@@ -117,7 +120,7 @@ func (c *Controller) mergeHost(k hostKey) (out merged) {
 		return out
 	}
 	for _, in := range partition(k, h.services, h.endpoints, &c.basis, c.clusters) {
-		if len(in.services) == 0 {
+		if !in.defined() {
 			out.orphan(in)
 			continue
 		}

@@ -23,6 +23,9 @@ type Options struct {
 	ConfigCluster model.ClusterID       // its definitions come first in a conflict
 	DomainSuffix  string                // default "cluster.local"
 	TrustDomain   string                // default: that of the mesh-wide settings, or "cluster.local"
+	// OnHosts is told the DNS names of gateways, sorted, whenever they change: rows of kind ResolvedHost are
+	// to tell what they stand for. It is called by the writer and must not block. Nil: names stay unresolved.
+	OnHosts func([]string)
 
 	SyncTimeout   time.Duration // how long start-up waits for one registry; 30s
 	StaleAfter    time.Duration // when a stale shard's endpoints are demoted for other members; 5m
@@ -89,6 +92,7 @@ type Controller struct {
 	noService map[model.ServiceKey][]model.LeftOut // orphans as last published
 	force     bool                                 // commit at once
 	open      bool                                 // serving gate
+	asked     time.Time                            // when the serving gate began to wait for names of gateways
 	views     int                                  // services published
 	oldest    time.Time                            // arrival of the oldest event applied since the last commit
 	reasons   map[string]int
@@ -146,7 +150,7 @@ func (c *Controller) wake() {
 }
 
 // Ready reports whether the serving gate is open: every registry attached so far has delivered its
-// full truth, or had its time to.
+// full truth, or had its time to, which the Kubernetes registry of the config cluster always has.
 func (c *Controller) Ready() bool {
 	select {
 	case <-c.ready:

@@ -54,8 +54,8 @@ func (c *Controller) shardInfo(m *attached) pushcontext.ShardInfo {
 	}
 	switch {
 	case m.active.synced:
-	case m.active.timedOut:
-		i.Status.State, i.Status.Since = model.StateTimeout, m.active.attached.Add(c.opts.SyncTimeout)
+	case !m.active.late.IsZero():
+		i.Status.State, i.Status.Since = model.StateTimeout, m.active.late
 	case i.Status.State != model.StateStale: // live is claimed, but the rows are not here yet
 		i.Status.State = model.StateSyncing
 	}
@@ -74,7 +74,7 @@ func (in *instance) why() (string, bool) {
 	switch {
 	case in.status.Err != "":
 		return in.status.Err, true
-	case in.timedOut:
+	case !in.late.IsZero():
 		return "not synced in time", true
 	}
 	return "syncing", false

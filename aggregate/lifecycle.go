@@ -35,7 +35,7 @@ type instance struct {
 	cancel   context.CancelFunc
 	attached time.Time
 	synced   bool
-	timedOut bool
+	late     time.Time // when it was given up waiting for, while not synced; zero if it was not
 	status   model.Status
 	failures int       // runs that ended since the last Replace
 	retryAt  time.Time // zero while it runs
@@ -217,6 +217,10 @@ func (c *Controller) takeStatus(m *attached, in *instance, s model.Status, now t
 		s.Since = now
 	}
 	switch {
+	case s.State == model.StateTimeout && in.synced:
+		s.State = model.StateStale
+	case s.State == model.StateTimeout:
+		c.giveUp(m, in, s.Since, s.Err) // it can't sync: there is nothing to wait for
 	case s.State == model.StateSyncing && in.synced && old.State == model.StateStale:
 		s.State, s.Since, s.Err = old.State, old.Since, old.Err // trying again is not contact yet
 	case s.State == model.StateSyncing && in.synced:
@@ -254,11 +258,8 @@ func (c *Controller) demote(m *attached, now time.Time) {
 func (c *Controller) timers(ctx context.Context, now time.Time) {
 	for _, m := range c.attached {
 		for _, in := range m.instances() {
-			if !in.synced && !in.timedOut && now.Sub(in.attached) >= c.opts.SyncTimeout {
-				in.timedOut = true
-				c.touch(m, now)
-				c.metrics.timeouts.Inc()
-				c.opts.Log.Warn("registry not synced in time", "cluster", m.key.Cluster, "provider", m.key.Provider, "err", in.status.Err)
+			if at := in.attached.Add(c.opts.SyncTimeout); !in.synced && !now.Before(at) {
+				c.giveUp(m, in, at, in.status.Err)
 			}
 			if !in.retryAt.IsZero() && !now.Before(in.retryAt) {
 				c.start(ctx, in)
@@ -266,6 +267,17 @@ func (c *Controller) timers(ctx context.Context, now time.Time) {
 		}
 		c.demote(m, now)
 	}
+}
+
+// giveUp stops waiting for an instance that has not synced. It goes on trying.
+func (c *Controller) giveUp(m *attached, in *instance, at time.Time, why string) {
+	if !in.late.IsZero() {
+		return
+	}
+	in.late = at
+	c.touch(m, time.Now())
+	c.metrics.timeouts.Inc()
+	c.opts.Log.Warn("registry not synced in time", "cluster", m.key.Cluster, "provider", m.key.Provider, "err", why)
 }
 
 // nextTime is when the writer must act although nothing comes.
@@ -279,12 +291,15 @@ func (c *Controller) nextTime() time.Time {
 	if at, ok := c.debounce.deadline(); ok && c.open {
 		sooner(at)
 	}
+	if !c.open && !c.asked.IsZero() {
+		sooner(c.asked.Add(hostWait))
+	}
 	if c.opts.ScrubEvery > 0 && c.open && !c.debounce.pending() {
 		sooner(c.nextScrub)
 	}
 	for _, m := range c.attached {
 		for _, in := range m.instances() {
-			if !in.synced && !in.timedOut {
+			if !in.synced && in.late.IsZero() {
 				sooner(in.attached.Add(c.opts.SyncTimeout))
 			}
 			if !in.retryAt.IsZero() {
@@ -304,14 +319,22 @@ func (c *Controller) nextTime() time.Time {
 // tryOpen opens the serving gate when no registry is waited for, and publishes the first snapshot.
 func (c *Controller) tryOpen(now time.Time) {
 	for _, m := range c.attached {
-		if !m.active.synced && !m.active.timedOut {
+		if !m.active.synced && (m.active.late.IsZero() || c.essential(m.key)) {
 			return
 		}
+	}
+	if c.unresolved(now) {
+		return
 	}
 	c.open = true
 	c.commit(now)
 	close(c.ready)
 	c.opts.Log.Info("serving gate open", "registries", len(c.attached))
+}
+
+// essential tells the registry without which the hub does not start: that of the config cluster's API server.
+func (c *Controller) essential(k model.ShardKey) bool {
+	return k.Provider == model.ProviderKubernetes && k.Cluster == c.opts.ConfigCluster
 }
 
 // shutdown waits for the registries, which have been told to end.

@@ -55,16 +55,27 @@ type ranked = row[*model.Service]
 
 func native(s *model.Service) bool { return s.Source.Object.Kind != "ServiceEntry" }
 
+// imported tells the row by which a member knows a service that others export: it holds the service's
+// addresses there, and defines nothing.
+func imported(s *model.Service) bool { return s.ClusterSet && s.Source.Object.Kind == "ServiceImport" }
+
+// defined reports whether there is a service: what is imported only, nobody exports.
+func (in *mergeInput) defined() bool {
+	return slices.ContainsFunc(in.services, func(s row[*model.Service]) bool { return !imported(s.obj) })
+}
+
 // rank sorts definitions by precedence: service objects before ServiceEntries (so that nobody can
 // take over a service by claiming its host), then the config cluster's, then older ones, then by shard
-// and object.
+// and object. Of an exported service the oldest export decides, wherever it is (conflict resolution of the
+// Multi-Cluster Services API).
 func rank(in *mergeInput) []ranked {
 	config := in.mesh.view.ConfigCluster
-	out := slices.Clone(in.services)
+	out := slices.DeleteFunc(slices.Clone(in.services), func(s ranked) bool { return imported(s.obj) })
+	first := func(r ranked) bool { return r.id.shard.Cluster == config && !r.obj.ClusterSet }
 	slices.SortFunc(out, func(a, b ranked) int {
 		return cmp.Or(
 			compareTrue(native(a.obj), native(b.obj)),
-			compareTrue(a.id.shard.Cluster == config, b.id.shard.Cluster == config),
+			compareTrue(first(a), first(b)),
 			a.obj.Created.Compare(b.obj.Created),
 			a.id.compare(b.id),
 		)

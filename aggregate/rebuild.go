@@ -154,7 +154,7 @@ func (r *rebuild) merge(b *basis) map[hostKey][]*pushcontext.ServiceView {
 		sortRows(r.services[k])
 		sortRows(r.endpoints[k])
 		for _, in := range partition(k, r.services[k], r.endpoints[k], b, clusters) {
-			if len(in.services) == 0 {
+			if !in.defined() {
 				continue
 			}
 			in.join = r.join
