@@ -217,7 +217,11 @@ func (m *Manager) attach(id model.ClusterID, c secrets.Claim) {
 
 func (m *Manager) instance(id model.ClusterID, c secrets.Claim, a *attachment) Instance {
 	if c.Err != nil {
-		return Instance{Registry: &refused{key: keyOf(id), why: c.Err.Error()}, Serves: func() []string { return nil }}
+		r := &refused{key: keyOf(id), state: model.StateTimeout, why: c.Err.Error()}
+		if errors.Is(c.Err, errWaiting) {
+			r.state = model.StateSyncing
+		}
+		return Instance{Registry: r, Serves: func() []string { return nil }}
 	}
 	p := Plan{Cluster: id, Config: c.Config, Settings: m.settings}
 	if a.current.Registry != nil {

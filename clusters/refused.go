@@ -6,10 +6,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
-// refused is the registry of a cluster whose credential can't be used: it never syncs.
+// refused is the registry of a cluster that has no usable credential: it never syncs.
 type refused struct {
-	key model.ShardKey
-	why string
+	key   model.ShardKey
+	state model.State // timeout: nobody should wait for it; syncing: that may change at any moment
+	why   string
 }
 
 // Key implements model.Registry.
@@ -17,7 +18,7 @@ func (r *refused) Key() model.ShardKey { return r.key }
 
 // Run implements model.Registry.
 func (r *refused) Run(ctx context.Context, out model.Sink) error {
-	out.Status(model.Status{State: model.StateTimeout, Err: r.why})
+	out.Status(model.Status{State: r.state, Err: r.why})
 	<-ctx.Done()
 	return ctx.Err()
 }
