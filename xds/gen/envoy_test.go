@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
@@ -19,6 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
 )
 
 // A stock Envoy takes every resource of every scenario. ISTHMUS_ENVOY is the path of the binary.
@@ -28,8 +31,9 @@ func TestEnvoyAcceptsGoldens(t *testing.T) {
 	if envoy == "" {
 		t.Skip("ISTHMUS_ENVOY does not name an Envoy binary: the goldens are not validated by a real proxy here")
 	}
+	files := mounted(t)
 	for _, s := range scenarios() {
-		if s.name == "istio-proxy" {
+		if strings.HasSuffix(s.name, "istio-proxy") {
 			continue // has filters that a stock Envoy refuses, which is why others are not sent them
 		}
 		t.Run(s.name, func(t *testing.T) {
@@ -47,7 +51,7 @@ func TestEnvoyAcceptsGoldens(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(path, raw, 0o600); err != nil {
+			if err := os.WriteFile(path, []byte(files.Replace(string(raw))), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			out, err := exec.CommandContext(t.Context(), envoy, "--mode", "validate", "-c", path, "-l", "warning", "--disable-hot-restart").CombinedOutput()
@@ -56,6 +60,13 @@ func TestEnvoyAcceptsGoldens(t *testing.T) {
 			}
 		})
 	}
+}
+
+// mounted puts files of a real certificate in the place of those that the scenarios name.
+func mounted(t *testing.T) *strings.Replacer {
+	t.Helper()
+	c := envoytest.StartAuthority(t).Issue(t, "test", "spiffe://cluster.local/ns/shop/sa/test")
+	return strings.NewReplacer("/etc/certs/cert-chain.pem", c.Chain, "/etc/certs/key.pem", c.Key, "/etc/certs/root-cert.pem", c.Root)
 }
 
 func staticCluster(name string) *clusterv3.Cluster {

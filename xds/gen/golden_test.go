@@ -133,7 +133,7 @@ func scenarios() []scenario {
 		{Host: db.host, Namespace: "shop", Name: "db", Port: 3306, PortName: "tcp", Protocol: model.ProtocolTCP, Endpoint: 33060},
 	}
 	all := []svc{shop, db, any, nodes, api, one}
-	return []scenario{
+	return append([]scenario{
 		{name: "sidecar", mesh: newMesh(), class: sidecar("c1", "shop"), services: all, targets: targets},
 		{name: "sidecar-none", mesh: newMesh(), class: sidecar("c1", "other", noInterception), services: all, targets: targets},
 		{name: "router", mesh: newMesh(), class: router("c1", "ingress"), services: all, targets: targets},
@@ -150,7 +150,7 @@ func scenarios() []scenario {
 			c.Extensions = gen.ExtIstioALPN | gen.ExtIstioMetadataExchange | gen.ExtIstioPeerMetadata | gen.ExtIstioStats
 		}), services: []svc{shop, db}, targets: targets[:1]},
 		{name: "tproxy", mesh: newMesh(), class: sidecar("c1", "shop", func(c *gen.Class) { c.Interception = gen.InterceptTProxy }), targets: targets[:2]},
-	}
+	}, secureScenarios()...)
 }
 
 func TestGolden(t *testing.T) {
@@ -196,7 +196,7 @@ func TestIstioFiltersOnlyWhereListed(t *testing.T) {
 			all += text(t, decode(t, r))
 		}
 		for _, m := range marks {
-			if got, want := strings.Contains(all, m), s.name == "istio-proxy"; got != want {
+			if got, want := strings.Contains(all, m), strings.HasSuffix(s.name, "istio-proxy"); got != want {
 				t.Errorf("%s: has %s: %v, want %v", s.name, m, got, want)
 			}
 		}

@@ -33,6 +33,9 @@ func TestKey(t *testing.T) {
 		{gen.Clusters{}, "PassthroughCluster", mesh, true},
 		{gen.Clusters{}, "InboundPassthroughCluster", mesh, true},
 		{gen.Endpoints{}, "outbound|80||a.example", service("a.example"), true},
+		{gen.Clusters{}, "outbound_.80_._.a.example", shape("a.example"), true},
+		{gen.Endpoints{}, "outbound_.80_._.a.example", service("a.example"), true},
+		{gen.Listeners{}, "passthrough_0.0.0.0_15443", mesh, true},
 		{gen.Listeners{}, "0.0.0.0_80", port(80), true},
 		{gen.Listeners{}, "2001:db8::1_80", port(80), true},
 		{gen.Listeners{}, "virtualOutbound", mesh, true},
@@ -46,6 +49,10 @@ func TestKey(t *testing.T) {
 		{g: gen.Clusters{}, name: "outbound|65536||a.example"},
 		{g: gen.Clusters{}, name: "outbound|80||"},
 		{g: gen.Clusters{}, name: "inbound|80|x|"},
+		{g: gen.Clusters{}, name: "outbound_.80_.v1_.a.example"},
+		{g: gen.Clusters{}, name: "outbound_.80_._."},
+		{g: gen.Clusters{}, name: "outbound_.80||a.example"},
+		{g: gen.Listeners{}, name: "passthrough_15443"},
 		{g: gen.Clusters{}, name: ""},
 		{g: gen.Endpoints{}, name: "inbound|80||"},
 		{g: gen.Listeners{}, name: "a.example_80"},
@@ -67,7 +74,8 @@ func TestKey(t *testing.T) {
 // FuzzKey: any name a client may send gives a key of a kind that the generator declares, or none, and
 // building it from a view that has no such resource is an error, never a panic.
 func FuzzKey(f *testing.F) {
-	for _, s := range []string{"outbound|80||a", "inbound|80||", "0.0.0.0_80", "::_80", "80", "http.80", "a:80", "virtualInbound", "BlackHoleCluster", "|", "_", ":", "outbound|||"} {
+	for _, s := range []string{"outbound|80||a", "inbound|80||", "0.0.0.0_80", "::_80", "80", "http.80", "a:80", "virtualInbound", "BlackHoleCluster", "|", "_", ":", "outbound|||",
+		"outbound_.80_._.a.ns.svc.cluster.local", "passthrough_0.0.0.0_15443"} {
 		f.Add(s)
 	}
 	m := newMesh()
@@ -140,6 +148,9 @@ func randomClass(r *rand.Rand) gen.Class {
 		Interception: pick(r, gen.InterceptRedirect, gen.InterceptTProxy, gen.InterceptNone), Extensions: pick[gen.Extensions](r, 0, 15),
 		HTTP10: r.IntN(2) == 0, ExposeServices: r.IntN(2) == 0,
 	}
+	c.ClientTLS = pick(r, gen.TLSFiles{}, gen.TLSFiles{Chain: "/c", Key: "/k", Root: "/r"})
+	c.ServerTLS = pick(r, gen.TLSFiles{}, gen.TLSFiles{Chain: "/sc", Key: "/sk", Root: "/sr"})
+	c.Passthrough = pick[uint64](r, 0, 1, 6)
 	if r.IntN(3) == 0 {
 		c.Bind = netip.MustParseAddr("127.0.0.9")
 	}

@@ -8,7 +8,9 @@ import (
 	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	xdsmatcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	snicluster "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/sni_cluster/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	networkinputsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/common_inputs/network/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -62,12 +64,14 @@ func forwardingListener(m *pushcontext.MeshView, c Class, name string) *listener
 	if bind.IsUnspecified() {
 		l.AdditionalAddresses = otherFamily(c, port)
 	}
-	chain := b.tcp(passthroughChain, nil, blackHoleCluster)
-	tcp := chain.Filters[len(chain.Filters)-1]
-	chain.Filters = []*listenerv3.Filter{networkFilter("envoy.filters.network.sni_cluster", &snicluster.SniCluster{}), tcp}
-	l.FilterChains = []*listenerv3.FilterChain{chain}
+	l.FilterChains = []*listenerv3.FilterChain{{Name: passthroughChain, Filters: []*listenerv3.Filter{
+		networkFilter("envoy.filters.network.sni_cluster", &snicluster.SniCluster{}),
+		networkFilter("envoy.filters.network.tcp_proxy", &tcpv3.TcpProxy{
+			StatPrefix: passthroughChain, ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: blackHoleCluster}, AccessLog: accessLog(m)}),
+	}}}
 	l.FilterChainMatcher = serverNames(servers)
-	b.inspect(l, true, false)
+	// Envoy's own timeout closes connections that say nothing.
+	l.ListenerFilters = []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.tls_inspector", &tlsinspectorv3.TlsInspector{})}
 	return l
 }
 
