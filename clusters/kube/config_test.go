@@ -1,0 +1,193 @@
+package kube_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	networking "istio.io/api/networking/v1alpha3"
+	security "istio.io/api/security/v1beta1"
+	typev1beta1 "istio.io/api/type/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters/kube"
+)
+
+func locality(setting string) string {
+	return "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: r, namespace: demo}\nspec: {host: a.example, trafficPolicy: {loadBalancer: {localityLbSetting: " + setting + "}}}"
+}
+
+// Incident 69, and what else can't be in force of a locality setting: it is taken out, and the problem says
+// why; the rest of the rule stays.
+func TestIncident69LocalitySettings(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ setting, problem string }{
+		"shares":                    {"{distribute: [{from: r1/z1/*, to: {r1/z1/*: 80, r2: 20}}]}", ""},
+		"shares for all":            {"{distribute: [{from: '*', to: {'*': 100}}]}", ""},
+		"failover":                  {"{failover: [{from: r1, to: r2}, {from: r2, to: r1}]}", ""},
+		"failover, network first":   {"{failover: [{from: r1, to: r2}], failoverPriority: [topology.istio.io/network]}", ""},
+		"priority":                  {"{failoverPriority: [topology.kubernetes.io/region, version=v1]}", ""},
+		"off":                       {"{enabled: false}", ""},
+		"both":                      {"{distribute: [{from: r1, to: {r1: 100}}], failover: [{from: r1, to: r2}]}", "distribute and failover exclude each other"},
+		"failover and place labels": {"{failover: [{from: r1, to: r2}], failoverPriority: [topology.kubernetes.io/zone]}", "failover and topology.kubernetes.io/zone in failoverPriority exclude each other"},
+		"99":                        {"{distribute: [{from: r1, to: {r1: 99}}]}", "make 99, not 100"},
+		"no shares":                 {"{distribute: [{from: r1}]}", "make 0, not 100"},
+		"sum overflows":             {"{distribute: [{from: r1, to: {r1: 4294967295, r2: 101}}]}", "make 4294967396, not 100"},
+		"share of nothing":          {"{distribute: [{from: r1, to: {r1: 100, r2: 0}}]}", `to "r2" has no share`},
+		"to itself":                 {"{failover: [{from: r1, to: r1}]}", `failover from "r1" to itself`},
+		"to a zone":                 {"{failover: [{from: r1, to: r2/z1}]}", "both must be regions"},
+		"to anywhere":               {"{failover: [{from: r1, to: '*'}]}", "both must be regions"},
+		"to nowhere":                {"{failover: [{from: r1}]}", "both must be regions"},
+		"wildcard within":           {"{distribute: [{from: '*/z1', to: {r1: 100}}]}", `"*/z1": want region/zone/subzone`},
+		"half a wildcard":           {"{distribute: [{from: r*, to: {r1: 100}}]}", `"r*": want region/zone/subzone`},
+		"four parts":                {"{distribute: [{from: a/b/c/d, to: {r1: 100}}]}", `"a/b/c/d": want`},
+		"an empty part":             {"{distribute: [{from: a//c, to: {r1: 100}}]}", `"a//c": want`},
+		"no from":                   {"{distribute: [{to: {r1: 100}}]}", `distribute.from "": want`},
+		"overlap":                   {"{distribute: [{from: r1/*, to: {r1: 100}}, {from: r1/z1, to: {r1: 100}}]}", "overlap"},
+		"overlap of all":            {"{distribute: [{from: r1, to: {r1: 100}}, {from: '*', to: {r1: 100}}]}", "overlap"},
+		"overlapping targets":       {"{distribute: [{from: r1, to: {r1: 50, r1/z1: 50}}]}", "overlap"},
+		"names alike":               {"{distribute: [{from: r1, to: {r1: 50, r11: 50}}]}", ""},
+		"no label":                  {"{failoverPriority: ['=v']}", `failoverPriority "=v" names no label`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := load(t, locality(tt.setting))
+			ps := s.Problems()[model.ObjectKey{Kind: kube.KindDestinationRule, Namespace: "demo", Name: "r"}]
+			rule := row[*model.Config](t, s, "DestinationRule/demo/r").Spec.(*networking.DestinationRule)
+			if inForce := rule.TrafficPolicy.LoadBalancer.LocalityLbSetting != nil; inForce != (tt.problem == "") {
+				t.Errorf("in force: %v, problems %q", inForce, ps)
+			}
+			if tt.problem == "" && len(ps) > 0 || tt.problem != "" && (len(ps) != 1 || !strings.Contains(ps[0], tt.problem)) {
+				t.Errorf("problems %q, want %q", ps, tt.problem)
+			}
+		})
+	}
+}
+
+// Versions of one kind are one kind.
+func TestEveryVersionIsOneKind(t *testing.T) {
+	t.Parallel()
+	for _, v := range []string{"v1alpha3", "v1beta1", "v1"} {
+		s := load(t, strings.Replace(locality("{}"), "/v1\n", "/"+v+"\n", 1))
+		row[*model.Config](t, s, "DestinationRule/demo/r")
+	}
+	for _, v := range []string{"v1beta1", "v1"} {
+		s := load(t, "apiVersion: security.istio.io/"+v+"\nkind: PeerAuthentication\nmetadata: {name: p, namespace: demo}\nspec: {mtls: {mode: STRICT}}")
+		pa := row[*model.Config](t, s, "PeerAuthentication/demo/p").Spec.(*security.PeerAuthentication)
+		if pa.Mtls.Mode != security.PeerAuthentication_MutualTLS_STRICT {
+			t.Errorf("%s: %v", v, pa)
+		}
+	}
+}
+
+// What is in a row is a copy: the object is as its source has it.
+func TestSpecIsACopy(t *testing.T) {
+	t.Parallel()
+	spec := &networking.DestinationRule{Host: "Reviews", ExportTo: []string{" . ", "a b"}, TrafficPolicy: &networking.TrafficPolicy{
+		OutlierDetection: &networking.OutlierDetection{MaxEjectionPercent: 1000}}}
+	before := proto.CloneOf(spec)
+	o, _ := kube.NewObject(kube.KindDestinationRule, &kube.Config{Meta: metav1.ObjectMeta{Name: "r", Namespace: "demo"}, Spec: spec})
+	s := newStore()
+	s.Set(o)
+	if !proto.Equal(before, spec) {
+		t.Errorf("the object became %v", spec)
+	}
+	if got := row[*model.Config](t, s, "DestinationRule/demo/r").Spec.(*networking.DestinationRule); got.Host != "reviews.demo.svc.cluster.local" || got.TrafficPolicy.OutlierDetection != nil {
+		t.Errorf("the row has %v", got)
+	}
+}
+
+// A rule that says the same is not given again; one whose spec differs is.
+func TestConfigChanges(t *testing.T) {
+	t.Parallel()
+	s := load(t, locality("{enabled: true}"))
+	if got := keysOf(s.Apply(objects(t, locality("{enabled: true}")+"\n# touched"), nil)); len(got) > 0 {
+		t.Errorf("unchanged: %v", got)
+	}
+	if got := keysOf(s.Apply(objects(t, locality("{enabled: false}")), nil)); len(got) != 1 {
+		t.Errorf("changed: %v", got)
+	}
+}
+
+// A rule whose host becomes unusable is no longer in force.
+func TestRuleGoesWithItsHost(t *testing.T) {
+	t.Parallel()
+	s := load(t, locality("{}"))
+	got := keysOf(s.Apply(objects(t, strings.Replace(locality("{}"), "a.example", "a..example", 1)), nil))
+	if len(got) != 1 || got[0] != "-config DestinationRule/demo/r" {
+		t.Errorf("got %v", got)
+	}
+}
+
+// FuzzConfig: any message that the wire can carry converts without a panic, and what is in force is within
+// the limits that it was checked for.
+func FuzzConfig(f *testing.F) {
+	for _, m := range []proto.Message{
+		&networking.DestinationRule{Host: "a", ExportTo: []string{"."}, TrafficPolicy: &networking.TrafficPolicy{
+			OutlierDetection: &networking.OutlierDetection{MaxEjectionPercent: 200, Interval: durationpb.New(1)},
+			LoadBalancer: &networking.LoadBalancerSettings{LocalityLbSetting: &networking.LocalityLoadBalancerSetting{
+				Distribute: []*networking.LocalityLoadBalancerSetting_Distribute{{From: "*", To: map[string]uint32{"a": 100}}}}},
+			PortLevelSettings: []*networking.TrafficPolicy_PortTrafficPolicy{{Port: &networking.PortSelector{Number: 80}}}}},
+		&security.PeerAuthentication{Selector: &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"a": "b"}},
+			PortLevelMtls: map[uint32]*security.PeerAuthentication_MutualTLS{80: {Mode: 7}}},
+		&networking.Gateway{Servers: []*networking.Server{{Port: &networking.Port{Number: 15443, Protocol: "TLS"}, Hosts: []string{"*"},
+			Tls: &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_AUTO_PASSTHROUGH}}}},
+	} {
+		data, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for kind, spec := range map[string]proto.Message{kube.KindDestinationRule: &networking.DestinationRule{},
+			kube.KindPeerAuthentication: &security.PeerAuthentication{}, kube.KindGateway: &networking.Gateway{}} {
+			if proto.Unmarshal(data, spec) != nil {
+				continue
+			}
+			o, _ := kube.NewObject(kind, &kube.Config{Meta: metav1.ObjectMeta{Name: "x", Namespace: "demo"}, Spec: spec})
+			s := newStore()
+			s.Set(o)
+			noPanics(t, s)
+			for _, r := range s.State().Rows() {
+				if err := withinLimits(r.(*model.Config).Spec); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+func withinLimits(spec any) error {
+	switch m := spec.(type) {
+	case *networking.DestinationRule:
+		if n := m.GetTrafficPolicy().GetOutlierDetection().GetMaxEjectionPercent(); n < 0 || n > 100 || m.Host == "" {
+			return fmt.Errorf("host %q, %d%%", m.Host, n)
+		}
+		for _, d := range m.GetTrafficPolicy().GetLoadBalancer().GetLocalityLbSetting().GetDistribute() {
+			sum := 0
+			for _, n := range d.To {
+				sum += int(n)
+			}
+			if sum != 100 {
+				return fmt.Errorf("shares make %d", sum)
+			}
+		}
+	case *security.PeerAuthentication:
+		for port, m := range m.PortLevelMtls {
+			if port == 0 || port > 65535 || m.GetMode() > security.PeerAuthentication_MutualTLS_STRICT || m.GetMode() < 0 {
+				return fmt.Errorf("port %d mode %d", port, m.GetMode())
+			}
+		}
+	case *networking.Gateway:
+		for _, s := range m.Servers {
+			if n := s.GetPort().GetNumber(); n == 0 || n > 65535 || len(s.Hosts) == 0 || s.Tls.Mode != networking.ServerTLSSettings_AUTO_PASSTHROUGH {
+				return fmt.Errorf("server %v", s)
+			}
+		}
+	}
+	return nil
+}
