@@ -1,0 +1,274 @@
+package gen_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
+)
+
+// world is a mesh of several networks and one service, in the plainest form.
+type world struct {
+	gateways  []pushcontext.Gateway
+	endpoints []*model.Endpoint
+	proxy     gen.Class
+	tls       *networking.ClientTLSSettings // of a DestinationRule
+	minHealth int32
+	failover  map[string]string // by region, nil without outlier detection
+}
+
+// naive decides about each endpoint by itself, from the text of the contract and without any of the
+// selector's parts. It gives "p<priority> <locality> <address>" with weight.
+func (w *world) naive() map[string]uint64 {
+	type sent struct {
+		priority int
+		locality string
+		addr     string
+		gateway  bool
+	}
+	weights := map[sent]uint64{}
+	scale := w.scale()
+	for _, e := range w.endpoints {
+		if !w.visible(e) || e.Health == model.Terminating || e.Health == model.Draining || e.Health == model.Unhealthy && w.minHealth > 0 {
+			continue
+		}
+		if w.tls != nil && w.tls.Mode == networking.ClientTLSSettings_ISTIO_MUTUAL && w.proxy.ClientTLS.Key == "" {
+			continue // or it would be called in cleartext
+		}
+		weight := max(uint64(e.Weight), 1) * scale
+		to := sent{priority: w.priority(e), locality: e.Locality.String()}
+		entries := w.of(func(g pushcontext.Gateway) bool { return g.Network == e.Network })
+		if e.Network == "" || e.Network == w.proxy.Network || len(entries) == 0 {
+			if e.Addr.Dialable() {
+				to.addr = e.Addr.String()
+				weights[to] += weight
+			}
+			continue
+		}
+		if e.Health != model.Healthy || !w.mutual(e) {
+			continue
+		}
+		usable := w.usable(e.Network, e.Addr.Cluster)
+		for _, g := range usable {
+			to.addr, to.gateway = g.Addr.String(), true
+			weights[to] += weight / uint64(len(usable))
+		}
+	}
+	// An address is sent once: in the best priority, there in the first locality with all its weight.
+	best := map[string]sent{}
+	for s := range weights {
+		if b, ok := best[s.addr]; !ok || s.priority < b.priority || s.priority == b.priority && s.locality < b.locality {
+			best[s.addr] = s
+		}
+	}
+	rank := map[int]int{}
+	for _, b := range best {
+		rank[b.priority] = 0
+	}
+	for p := range rank {
+		for q := range rank {
+			if q < p {
+				rank[p]++
+			}
+		}
+	}
+	out := map[string]uint64{}
+	for s, weight := range weights {
+		if b := best[s.addr]; s.priority == b.priority {
+			out[fmt.Sprintf("p%d %s %s", rank[b.priority], b.locality, b.addr)] += weight
+		}
+	}
+	return out
+}
+
+func (w *world) of(keep func(pushcontext.Gateway) bool) (out []pushcontext.Gateway) {
+	for _, g := range w.gateways {
+		if keep(g) {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// dialled are gateways with an address of a family that the proxy speaks.
+func (w *world) dialled(g pushcontext.Gateway) bool {
+	return g.Addr.IsValid() && (g.Addr.Addr().Is4() && w.proxy.IPv4 || g.Addr.Addr().Is6() && w.proxy.IPv6)
+}
+
+// usable: those of (network, cluster) first, else all of the network; of these, those of the proxy's families.
+func (w *world) usable(network string, cluster model.ClusterID) []pushcontext.Gateway {
+	own := w.of(func(g pushcontext.Gateway) bool {
+		return g.Network == network && g.Cluster == cluster && g.Addr.IsValid()
+	})
+	if len(own) == 0 {
+		own = w.of(func(g pushcontext.Gateway) bool { return g.Network == network && g.Addr.IsValid() })
+	}
+	return slices.DeleteFunc(own, func(g pushcontext.Gateway) bool { return !w.dialled(g) })
+}
+
+// scale is the least number that each count of gateways of a network, and of a member in a network,
+// divides. Networks on which the service has no endpoints do not count.
+func (w *world) scale() uint64 {
+	var counts []int
+	for _, g := range w.gateways {
+		if !slices.ContainsFunc(w.endpoints, func(e *model.Endpoint) bool { return e.Network == g.Network }) || !w.dialled(g) {
+			continue
+		}
+		same := w.of(func(x pushcontext.Gateway) bool { return x.Network == g.Network && w.dialled(x) })
+		counts = append(counts, len(same))
+		if g.Cluster != "" {
+			counts = append(counts, len(w.of(func(x pushcontext.Gateway) bool {
+				return x.Network == g.Network && x.Cluster == g.Cluster && w.dialled(x)
+			})))
+		}
+	}
+	for n := 1; ; n++ {
+		if !slices.ContainsFunc(counts, func(c int) bool { return n%c != 0 }) {
+			return uint64(n)
+		}
+	}
+}
+
+func (w *world) visible(e *model.Endpoint) bool {
+	return w.proxy.NetworkView == "" || e.Network == "" || slices.Contains(strings.Split(w.proxy.NetworkView, ","), e.Network)
+}
+
+func (w *world) mutual(e *model.Endpoint) bool {
+	if w.proxy.ClientTLS.Key == "" {
+		return false
+	}
+	if w.tls != nil {
+		return w.tls.Mode == networking.ClientTLSSettings_ISTIO_MUTUAL
+	}
+	return e.TLSMode == "istio" && e.MTLS != model.MTLSDisabled
+}
+
+func (w *world) priority(e *model.Endpoint) int {
+	at, to := w.proxy.Locality, e.Locality
+	switch {
+	case w.failover == nil || at == model.Locality{}, at == to:
+		return 0
+	case at.Region == to.Region && at.Zone == to.Zone:
+		return 1
+	case at.Region == to.Region:
+		return 2
+	}
+	if target, ok := w.failover[at.Region]; ok && target != to.Region {
+		return 4
+	}
+	return 3
+}
+
+func randomWorld(r *rand.Rand) *world {
+	w := &world{proxy: sidecar(pick(r, "c1", "c2"), "shop", inZone(pick(r, "", "r1/z1", "r1/z2", "r2/z1/s1")))}
+	w.proxy.Network = pick(r, "", "n1", "n2", "n3")
+	w.proxy.NetworkView = pick(r, "", "", "", "", "n1,n2", "n1", "n9")
+	w.proxy.IPv4, w.proxy.IPv6 = true, r.IntN(2) == 0
+	if r.IntN(4) == 0 {
+		w.proxy.IPv4, w.proxy.IPv6 = false, true
+	}
+	if r.IntN(8) > 0 {
+		certified(&w.proxy)
+	}
+	if r.IntN(6) == 0 {
+		w.tls = &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_TLSmode(r.IntN(4))}
+	}
+	w.minHealth = pick[int32](r, 0, 0, 50)
+	if r.IntN(2) == 0 {
+		w.failover = map[string]string{}
+		if r.IntN(2) == 0 {
+			w.failover["r1"] = "r2"
+		}
+	}
+	for i := range 1 + r.IntN(8) {
+		g := pushcontext.Gateway{Network: pick(r, "n2", "n3", "n4"), Cluster: pick[model.ClusterID](r, "", "c2", "c3")}
+		switch r.IntN(5) {
+		case 0:
+			g.Host, g.Addr = "gw.example", netip.AddrPortFrom(netip.Addr{}, 15443)
+		case 1:
+			g.Addr = netip.MustParseAddrPort(fmt.Sprintf("[2001:db8::%d]:15443", i+1))
+		default:
+			g.Addr = netip.MustParseAddrPort(fmt.Sprintf("192.0.2.%d:15443", i+1))
+		}
+		w.gateways = append(w.gateways, g)
+	}
+	for i := range r.IntN(14) {
+		addr := fmt.Sprintf("10.0.0.%d:80", i+1)
+		if r.IntN(8) == 0 {
+			addr = ":80"
+		}
+		e := ep(pick(r, "c1", "c2", "c3", "c4"), "http", addr, weight(pick[uint32](r, 0, 1, 2, 7)), at(pick(r, "", "r1/z1", "r1/z2", "r2/z1", "r2/z1/s1", "r3")),
+			network(pick(r, "", "n1", "n2", "n2", "n3", "n4")), health(pick(r, model.Healthy, model.Healthy, model.Healthy, model.Unhealthy, model.Draining, model.Terminating)), workload(fmt.Sprint(i)))
+		if r.IntN(4) > 0 {
+			mtls(e)
+		}
+		e.MTLS = pick(r, model.MTLSPermissive, model.MTLSPermissive, model.MTLSStrict, model.MTLSDisabled)
+		w.endpoints = append(w.endpoints, e)
+	}
+	return w
+}
+
+// view is the world as the merge gives it.
+func (w *world) view() *pushcontext.ServiceView {
+	p := &networking.TrafficPolicy{Tls: w.tls}
+	locality := &localitySetting{}
+	for from, to := range w.failover {
+		locality.Failover = append(locality.Failover, &networking.LocalityLoadBalancerSetting_Failover{From: from, To: to})
+	}
+	p.LoadBalancer = &networking.LoadBalancerSettings{LocalityLbSetting: locality}
+	if w.failover != nil || w.minHealth > 0 {
+		p.OutlierDetection = &networking.OutlierDetection{MinHealthPercent: w.minHealth}
+	}
+	if w.failover == nil { // outlier detection, if any, is for minHealth alone
+		locality.Enabled = wrapperspb.Bool(false)
+	}
+	return underRules(cart(w.endpoints...), destination("shop", "r", p)).view(newMesh(func(m *settings) { m.gateways = w.gateways }))
+}
+
+// TestSelectEqualsNaiveOracle: whatever the networks, gateways, families, localities and modes of mutual
+// TLS, what is sent is what the plain reading of the rules gives, to the last weight.
+func TestSelectEqualsNaiveOracle(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(2, 71))
+	through, mixed := 0, 0
+	for i := range 10_000 {
+		w := randomWorld(rnd)
+		got := sentOf(assigned(t, w.view(), w.proxy))
+		if d := cmp.Diff(w.naive(), got); d != "" {
+			t.Fatalf("case %d: proxy on %q (view %q, %v/%v), DestinationRule %v, gateways %v\n(-naive +got):\n%s", i, w.proxy.Network, w.proxy.NetworkView, w.proxy.IPv4, w.proxy.IPv6, w.tls, w.gateways, d)
+		}
+		if strings.Contains(fmt.Sprint(got), ":15443") {
+			through++
+			if strings.Contains(fmt.Sprint(got), "10.0.0.") {
+				mixed++
+			}
+		}
+	}
+	if through < 1500 || mixed < 1000 {
+		t.Errorf("only %d cases go through gateways, %d of them also to endpoints: the test says little", through, mixed)
+	}
+}
+
+func sentOf(a *endpointv3.ClusterLoadAssignment) map[string]uint64 {
+	out := map[string]uint64{}
+	for _, l := range a.Endpoints {
+		at := model.Locality{Region: l.Locality.Region, Zone: l.Locality.Zone, Subzone: l.Locality.SubZone}
+		for _, e := range l.LbEndpoints {
+			sock := e.GetEndpoint().Address.GetSocketAddress()
+			ip := netip.AddrPortFrom(netip.MustParseAddr(sock.Address), uint16(sock.GetPortValue()))
+			out[fmt.Sprintf("p%d %s %s", l.Priority, at, ip)] += uint64(e.LoadBalancingWeight.GetValue())
+		}
+	}
+	return out
+}
