@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -45,26 +46,45 @@ type contact struct {
 
 	mu    sync.Mutex
 	feeds map[string]*health
+	down  bool          // there was no answer to the last request
+	up    chan struct{} // closed and renewed when there is one again
 }
 
-// health is how the last request of one feed went.
+// need says what a feed is to the registry.
+type need int
+
+const (
+	requiredKind need = iota // nothing goes without it
+	optionalKind             // it is done without, and that is said
+	helpfulKind              // it is done without
+)
+
+// health is how the last requests of one feed went.
 type health struct {
-	kind     string
-	what     string // in words: "pods"
-	required bool
-	failure  failure
-	fails    int // in a row
-	text     string
-	missing  string // the right that is missing, if that is what fails
+	kind    string
+	what    string // in words: "pods"
+	need    need
+	failure failure
+	fails   int // in a row
+	text    string
 }
+
+// hopeless reports that a feed which can be done without is not waited for: a right is missing, or the
+// server fails for this kind again and again.
+func (h health) hopeless() bool {
+	return h.need != requiredKind && (h.failure == failDenied || h.failure == failServer && h.fails >= patience)
+}
+
+// patience is how many failures in a row are not hopeless yet.
+const patience = 5
 
 func newContact(host string, failed func(string, failure), wake func()) *contact {
-	return &contact{host: host, failed: failed, wake: wake, feeds: map[string]*health{}}
+	return &contact{host: host, failed: failed, wake: wake, feeds: map[string]*health{}, up: make(chan struct{})}
 }
 
 // track starts to take outcomes of a feed.
-func (c *contact) track(kind string, at place, required bool) func(op string, err error) {
-	h := &health{kind: kind, what: at.words(), required: required}
+func (c *contact) track(kind string, at place, need need) func(op string, err error) {
+	h := &health{kind: kind, what: at.words(), need: need}
 	c.mu.Lock()
 	c.feeds[kind] = h
 	c.mu.Unlock()
@@ -90,15 +110,38 @@ func (c *contact) note(h *health, at place, op string, err error) {
 	if f == failNone {
 		h.fails = 0
 	}
-	h.failure, h.text, h.missing = f, text, ""
-	if f == failDenied {
-		h.missing = fmt.Sprintf("%q of %s", op, at.words())
-	}
+	h.failure, h.text = f, text
+	h.fails = min(h.fails, patience)
 	changed := before != *h
+	if c.down && f != failContact {
+		close(c.up)
+		c.up = make(chan struct{})
+	}
+	c.down = f == failContact
 	c.mu.Unlock()
 	if changed {
 		c.wake()
 	}
+}
+
+// back is closed when the API server answers again: there is no need to wait any longer.
+func (c *contact) back() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.up
+}
+
+// pause waits before the next attempt. It reports whether ctx has not ended meanwhile.
+func (c *contact) pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-c.back():
+	}
+	return true
 }
 
 // of gives how a feed's last request went.
@@ -118,8 +161,8 @@ func (c *contact) lost() string {
 	defer c.mu.Unlock()
 	var worst health
 	for _, h := range c.feeds {
-		counts := h.failure == failContact || h.failure == failRefused || h.failure == failServer && h.fails > 1 ||
-			h.required && (h.failure == failDenied || h.failure == failMissing)
+		counts := h.failure == failContact || h.failure == failRefused || h.need == requiredKind &&
+			(h.failure == failDenied || h.failure == failMissing || h.failure == failServer && h.fails > 1)
 		if !counts || h.failure < worst.failure || h.failure == worst.failure && worst.kind < h.kind && worst.kind != "" {
 			continue
 		}
@@ -128,13 +171,13 @@ func (c *contact) lost() string {
 	return worst.text
 }
 
-// denied lists feeds that may not be read though they could be done without, by kind.
-func (c *contact) denied() []health {
+// hopeless lists feeds that are done without, and of which that is to be said, by kind.
+func (c *contact) hopeless() []health {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []health
 	for _, h := range c.feeds {
-		if h.failure == failDenied && !h.required {
+		if h.need == optionalKind && h.hopeless() {
 			out = append(out, *h)
 		}
 	}
@@ -145,6 +188,9 @@ func (c *contact) denied() []health {
 // words names the objects: "pods", "serviceentries.networking.istio.io".
 func (p place) words() string {
 	w := p.resource
+	if w == "" {
+		return "kinds"
+	}
 	if p.group != "" {
 		w += "." + p.group
 	}
@@ -160,6 +206,9 @@ func (c *contact) explain(at place, op string, err error) (failure, string) {
 	if err == nil {
 		return failNone, ""
 	}
+	if errors.Is(err, errUnreadable) {
+		return failServer, fmt.Sprintf("what %s gives as %s can't be read; it is asked again", c.host, at.words())
+	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return failContact, c.unreached(err)
@@ -167,6 +216,8 @@ func (c *contact) explain(at place, op string, err error) (failure, string) {
 	switch code := status.Status().Code; {
 	case code == http.StatusUnauthorized:
 		return failRefused, c.host + " refuses the credential (401): it has expired or was revoked; give the cluster a new one"
+	case code == http.StatusForbidden && at.resource == "":
+		return failDenied, "the right to see which kinds are served is missing (403): bind the cluster role system:discovery to the credential's account"
 	case code == http.StatusForbidden:
 		return failDenied, fmt.Sprintf("the right to %s %s is missing (403): allow get, list and watch of it to the credential's account", op, at.words())
 	case code == http.StatusNotFound:

@@ -21,6 +21,8 @@ type Options struct {
 	TrustDomain     string // where the cluster does not name its own; "cluster.local" if empty
 	SystemNamespace string // "istio-system" if empty
 
+	// ConfigCluster says that the cluster is the config cluster ([Converter.ConfigCluster]).
+	ConfigCluster bool
 	// Configuration reads all networking configuration of the cluster, not only its WorkloadEntries.
 	Configuration bool
 	// MCS reads ServiceExports and ServiceImports: only exported services are known outside the cluster.
@@ -81,9 +83,10 @@ func (r *Registry) Run(ctx context.Context, out model.Sink) error {
 }
 
 // Serves lists the optional kinds that the running instance reads at the moment, sorted: what may not be
-// read, or is not served, is not among them. It is safe to be called at any time.
+// read, or is not served, is not among them. It is nil before the first full truth, and not nil from then
+// on. It is safe to be called at any time.
 func (r *Registry) Serves() []string {
-	if run := r.current.Load(); run != nil {
+	if run := r.current.Load(); run != nil && run.replaced.Load() {
 		return run.serves()
 	}
 	return nil

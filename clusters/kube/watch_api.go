@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -81,7 +82,7 @@ func connect(c *rest.Config, t Timing) (*api, error) {
 	if a.core, err = rest.UnversionedRESTClientForConfigAndClient(c, client); err != nil {
 		return nil, err
 	}
-	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	c.ContentType, c.AcceptContentTypes, c.NegotiatedSerializer = runtime.ContentTypeJSON, runtime.ContentTypeJSON, rawCodec{scheme}
 	if a.custom, err = rest.UnversionedRESTClientForConfigAndClient(c, client); err != nil {
 		return nil, err
 	}
@@ -188,7 +189,14 @@ func (a *api) request(c *rest.RESTClient, p place, o metav1.ListOptions) *rest.R
 func (a *api) list(ctx context.Context, r *rest.Request, out runtime.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, a.timing.List)
 	defer cancel()
-	return r.Do(ctx).Into(out)
+	res := r.Do(ctx)
+	if err := res.Error(); err != nil {
+		return err
+	}
+	if err := res.Into(out); err != nil {
+		return fmt.Errorf("%w: %w", errUnreadable, err)
+	}
+	return nil
 }
 
 // watch opens a watch; failures that client-go would hide are returned.
@@ -200,10 +208,13 @@ func (a *api) watch(ctx context.Context, r *rest.Request) (watch.Interface, erro
 	}
 	if failed != nil {
 		w.Stop()
-		return nil, fmt.Errorf("watch: %w", failed)
+		return nil, failed
 	}
 	return joined{w}, nil
 }
+
+// errUnreadable is an answer that is not what was asked for.
+var errUnreadable = errors.New("unreadable answer")
 
 // joined is a watch whose Stop waits until nothing of it runs any more.
 type joined struct{ watch.Interface }

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// feed keeps a table equal to what the API server holds of one kind. A client-go reflector lists and
+// feed keeps a store equal to what the API server holds of one kind. A client-go reflector lists and
 // watches through it, so the feed sees how each request went, tells it, and waits before the next.
 //
 // A watch that ends is opened anew where it ended: only when the server no longer has what came since is
@@ -27,9 +28,10 @@ type feed struct {
 	at      place
 	client  *rest.RESTClient
 	page    func() runtime.Object // an empty page
-	header  string                // Accept, if it is not the client's own
-	table   *table
+	accept  string                // if it is not the client's own; lists have "List" in the place of *
+	store   cache.ReflectorStore
 	outcome func(op string, err error) // how a request went
+	pause   func(context.Context, time.Duration) bool
 	listed  func(objects int, took time.Duration)
 
 	lists sync.WaitGroup
@@ -41,7 +43,7 @@ func (f *feed) run(ctx context.Context) {
 	defer f.lists.Wait()
 	ctx = klog.NewContext(ctx, logr.Discard()) // outcomes say it all, and not each time
 	quiet := logr.Discard()
-	r := cache.NewReflectorWithOptions(f, nil, f.table, cache.ReflectorOptions{Name: f.at.resource, TypeDescription: f.at.resource, Logger: &quiet})
+	r := cache.NewReflectorWithOptions(f, nil, f.store, cache.ReflectorOptions{Name: f.at.resource, TypeDescription: f.at.resource, Logger: &quiet})
 	wait := f.api.timing.backoff()
 	f.retry = f.api.timing.backoff()
 	for ctx.Err() == nil {
@@ -50,7 +52,7 @@ func (f *feed) run(ctx context.Context) {
 		if time.Since(began) > time.Minute {
 			wait.reset()
 		}
-		if !pause(ctx, wait.after(err)) {
+		if !f.pause(ctx, wait.after(err)) {
 			return
 		}
 	}
@@ -104,7 +106,7 @@ func (f *feed) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watc
 			f.retry.reset()
 			return w, nil
 		}
-		if !pause(ctx, f.retry.after(err)) {
+		if !f.pause(ctx, f.retry.after(err)) {
 			return nil, ctx.Err()
 		}
 	}
@@ -122,8 +124,12 @@ func (f *feed) Watch(o metav1.ListOptions) (watch.Interface, error) {
 
 func (f *feed) request(o metav1.ListOptions) *rest.Request {
 	r := f.api.request(f.client, f.at, o)
-	if f.header != "" {
-		r = r.SetHeader("Accept", f.header)
+	if f.accept != "" {
+		part := "List"
+		if o.Watch {
+			part = ""
+		}
+		r = r.SetHeader("Accept", strings.Replace(f.accept, "*", part, 1))
 	}
 	return r
 }

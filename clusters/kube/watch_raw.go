@@ -6,6 +6,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	serial "k8s.io/apimachinery/pkg/runtime/serializer/json"
 )
 
 // rawObject is an object of a custom kind as the API server sent it, for [DecodeJSON].
@@ -52,4 +54,35 @@ func (r *rawList) DeepCopyObject() runtime.Object {
 		c.Items[i] = *r.Items[i].DeepCopyObject().(*rawObject)
 	}
 	return &c
+}
+
+// rawCodec decodes JSON: kinds that the scheme has into their types, all others into a rawObject.
+type rawCodec struct{ scheme *runtime.Scheme }
+
+// SupportedMediaTypes implements runtime.NegotiatedSerializer.
+func (c rawCodec) SupportedMediaTypes() []runtime.SerializerInfo {
+	events := serial.NewSerializerWithOptions(serial.DefaultMetaFactory, c.scheme, c.scheme, serial.SerializerOptions{})
+	return []runtime.SerializerInfo{{
+		MediaType: runtime.ContentTypeJSON, MediaTypeType: "application", MediaTypeSubType: "json", EncodesAsText: true,
+		Serializer:       serial.NewSerializerWithOptions(serial.DefaultMetaFactory, c, c.scheme, serial.SerializerOptions{}),
+		StreamSerializer: &runtime.StreamSerializerInfo{EncodesAsText: true, Serializer: events, Framer: serial.Framer},
+	}}
+}
+
+// EncoderForVersion implements runtime.NegotiatedSerializer.
+func (c rawCodec) EncoderForVersion(e runtime.Encoder, _ runtime.GroupVersioner) runtime.Encoder {
+	return e
+}
+
+// DecoderToVersion implements runtime.NegotiatedSerializer.
+func (c rawCodec) DecoderToVersion(d runtime.Decoder, _ runtime.GroupVersioner) runtime.Decoder {
+	return d
+}
+
+// New implements runtime.ObjectCreater.
+func (c rawCodec) New(kind schema.GroupVersionKind) (runtime.Object, error) {
+	if c.scheme.Recognizes(kind) {
+		return c.scheme.New(kind)
+	}
+	return &rawObject{}, nil
 }

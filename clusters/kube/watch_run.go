@@ -3,10 +3,10 @@ package kube
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
@@ -30,11 +31,12 @@ type run struct {
 	discovery func(op string, err error)
 	kinds     *kinds
 	tables    map[string]*table // of the built-in kinds
-	feeds     []*feed           // likewise
+	feeds     []*feed           // all but those of custom kinds
 	optional  []string          // built-in kinds that can be done without
-	reporter  reporter
+	replaced  atomic.Bool       // the first full truth has been given
 
 	// owned by the worker
+	reporter reporter
 	store    *Store
 	selects  []labels.Selector
 	selected map[string]bool // namespaces, while there are selectors
@@ -61,30 +63,31 @@ func newRun(o Options, key model.ShardKey, out model.Sink) (*run, error) {
 		store:    NewStore(Converter{Shard: key, DomainSuffix: o.DomainSuffix, TrustDomain: o.TrustDomain, SystemNamespace: o.SystemNamespace}),
 	}
 	r.contact = newContact(a.host, func(kind string, f failure) { o.Metrics.failed(o.Cluster, kind, f) }, r.queue.poke)
-	r.discovery = r.contact.track("discovery", place{resource: "the kinds that it serves"}, false)
+	r.discovery = r.contact.track(discovery, place{}, optionalKind)
 	r.kinds = newKinds(r)
+	r.feeds = append(r.feeds, r.kinds.definitions())
 	for _, b := range required() {
-		r.add(b, b.kind, true)
+		r.add(b, b.kind, requiredKind)
 	}
 	for _, name := range meshConfigMaps {
 		b := configMap(o.SystemNamespace, name)
-		r.add(b, KindConfigMap, false)
+		r.add(b, KindConfigMap, optionalKind)
 		r.optional = append(r.optional, b.kind)
 	}
 	return r, nil
 }
 
-func (r *run) add(b builtin, kind string, required bool) {
+func (r *run) add(b builtin, kind string, need need) {
 	t := newTable(kind, r.queue, r.event)
 	r.tables[b.kind] = t
-	r.feeds = append(r.feeds, r.feed(b.at, r.api.core, b.page, t, r.contact.track(b.kind, b.at, required)))
+	r.feeds = append(r.feeds, r.feed(b.at, r.api.core, b.page, t, r.contact.track(b.kind, b.at, need)))
 }
 
 // event counts.
 func (r *run) event(kind, event string) { r.opts.Metrics.event(kind, event) }
 
-func (r *run) feed(at place, c *rest.RESTClient, page func() runtime.Object, t *table, outcome func(string, error)) *feed {
-	return &feed{api: r.api, at: at, client: c, page: page, table: t, outcome: outcome, listed: func(n int, took time.Duration) {
+func (r *run) feed(at place, c *rest.RESTClient, page func() runtime.Object, to cache.ReflectorStore, outcome func(string, error)) *feed {
+	return &feed{api: r.api, at: at, client: c, page: page, store: to, outcome: outcome, pause: r.contact.pause, listed: func(n int, took time.Duration) {
 		r.opts.Metrics.listed(r.opts.Cluster, n, took)
 	}}
 }
@@ -124,6 +127,7 @@ func (r *run) turn() {
 	if ready && !r.synced {
 		r.synced = true
 		r.out.Replace(r.store.State())
+		r.replaced.Store(true)
 	}
 	r.report(time.Now())
 }
@@ -148,16 +152,15 @@ func (r *run) read(keys map[model.ObjectKey]*table) (set []Object, del []model.O
 func (r *run) waiting() []string {
 	var out []string
 	for kind, t := range r.tables {
-		denied := slices.Contains(r.optional, kind) && r.contact.of(kind).failure == failDenied
-		if !t.ready() && (!denied || slices.Contains(r.opts.Needs, kind)) {
+		given := slices.Contains(r.optional, kind) && r.contact.of(kind).hopeless() && !slices.Contains(r.opts.Needs, kind)
+		if !t.ready() && !given {
 			out = append(out, r.contact.of(kind).what)
 		}
 	}
 	for _, c := range r.kinds.wanted {
-		settled, read := r.kinds.state(c.kind)
-		absent := settled && !read && r.contact.of(c.kind).failure != failDenied
-		if !settled || !read && !absent && slices.Contains(r.opts.Needs, c.kind) {
-			out = append(out, c.crdName())
+		st := r.kinds.state(c.kind)
+		if st == kindPending || st == kindHopeless && slices.Contains(r.opts.Needs, c.kind) {
+			out = append(out, c.definition())
 		}
 	}
 	slices.Sort(out)
@@ -166,14 +169,14 @@ func (r *run) waiting() []string {
 
 // serves lists the optional kinds that are read.
 func (r *run) serves() []string {
-	var out []string
+	out := []string{}
 	for _, kind := range r.optional {
 		if t := r.tables[kind]; t.ready() {
 			out = append(out, kind)
 		}
 	}
 	for _, c := range r.kinds.wanted {
-		if _, read := r.kinds.state(c.kind); read {
+		if r.kinds.state(c.kind) == kindRead {
 			out = append(out, c.kind)
 		}
 	}
@@ -228,9 +231,9 @@ func (r *run) report(now time.Time) {
 
 // unsynced says what the first sync waits for, if that is a right: the rest is a matter of time.
 func (r *run) unsynced() string {
-	for _, h := range r.contact.denied() {
+	for _, h := range r.contact.hopeless() {
 		if slices.Contains(r.opts.Needs, h.kind) {
-			return h.text + "; the credential in force has it"
+			return h.text + "; what this replaces could read it"
 		}
 	}
 	return ""
@@ -239,8 +242,8 @@ func (r *run) unsynced() string {
 // problems lists what is wrong with objects, and the kinds that may not be read.
 func (r *run) problems() []model.Problem {
 	var out []model.Problem
-	for _, h := range r.contact.denied() {
-		out = append(out, model.Problem{Item: h.what, Reason: h.text + "; it is done without, and what was read before stays"})
+	for _, h := range r.contact.hopeless() {
+		out = append(out, model.Problem{Item: h.what, Reason: h.text + "; what was read before stays"})
 	}
 	add := func(k model.ObjectKey, reasons []string) {
 		for _, why := range reasons {
@@ -255,16 +258,6 @@ func (r *run) problems() []model.Problem {
 		add(k, reasons)
 	}
 	return out
-}
-
-// each yields the tables of the custom kinds.
-func (k *kinds) each(yield func(*table)) {
-	k.mu.Lock()
-	tables := slices.Collect(maps.Values(k.running))
-	k.mu.Unlock()
-	for _, t := range tables {
-		yield(t)
-	}
 }
 
 // selectors turns Istio's form into Kubernetes'.

@@ -1,0 +1,343 @@
+package kube
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
+)
+
+// The feeds that tell which kinds there are.
+const (
+	discovery   = "discovery"
+	definitions = "CustomResourceDefinition"
+)
+
+// kinds follows which custom kinds the API server serves, and runs a feed for each. Definitions of kinds
+// tell when to look; without the right to read them it looks from time to time. It is owned by the
+// goroutine that runs it, but for what mu guards.
+type kinds struct {
+	run     *run
+	wanted  []custom
+	defined *defined
+	changed chan struct{} // what is served may have changed
+	feeds   map[string]*customFeed
+
+	mu      sync.Mutex
+	looked  bool // the first look has been
+	denied  bool // it was refused
+	running map[string]*table
+}
+
+// customFeed is a feed that runs.
+type customFeed struct {
+	version string
+	table   *table
+	stop    context.CancelFunc
+	done    chan struct{}
+	missing time.Time // since when it is not served; zero if it is
+}
+
+// kindState is what is known of a custom kind.
+type kindState int
+
+const (
+	kindPending  kindState = iota
+	kindAbsent             // it is not served
+	kindHopeless           // it is served, or may be, and can't be read
+	kindRead
+)
+
+func newKinds(r *run) *kinds {
+	k := &kinds{run: r, wanted: optional(r.opts), changed: make(chan struct{}, 1), feeds: map[string]*customFeed{}, running: map[string]*table{}}
+	k.defined = &defined{changed: k.poke, names: map[string]bool{}}
+	return k
+}
+
+// definitions reads the names of the definitions of custom kinds, and nothing else of them.
+func (k *kinds) definitions() *feed {
+	at := place{group: "apiextensions.k8s.io", version: "v1", resource: "customresourcedefinitions"}
+	f := k.run.feed(at, k.run.api.custom, func() runtime.Object { return &metav1.PartialObjectMetadataList{} }, k.defined,
+		k.run.contact.track(definitions, at, helpfulKind))
+	f.accept = "application/json;as=PartialObjectMetadata*;g=meta.k8s.io;v=v1"
+	return f
+}
+
+// poke makes it look soon.
+func (k *kinds) poke() {
+	select {
+	case k.changed <- struct{}{}:
+	default:
+	}
+}
+
+// follow looks at what is served until ctx ends, and joins its feeds.
+func (k *kinds) follow(ctx context.Context) {
+	defer func() {
+		for _, f := range k.feeds {
+			f.end()
+		}
+	}()
+	t := k.run.api.timing
+	retry := t.backoff()
+	for ctx.Err() == nil {
+		wait := jitter(t.Discovery)
+		found, err := k.discover(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			wait = retry.after(err)
+			if apierrors.IsForbidden(err) {
+				k.note(true)
+			}
+		default:
+			retry.reset()
+			if k.apply(ctx, found, time.Now()) {
+				wait = min(wait, t.Absent)
+			}
+			k.note(false)
+		}
+		k.await(ctx, wait)
+	}
+}
+
+// note tells how a look went; one without an answer tells nothing.
+func (k *kinds) note(denied bool) {
+	k.mu.Lock()
+	k.looked, k.denied = true, denied
+	k.mu.Unlock()
+	k.run.queue.poke()
+}
+
+// await waits for the time of the next look. Definitions come in groups, so they are given a moment.
+func (k *kinds) await(ctx context.Context, wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-k.run.contact.back():
+	case <-k.changed:
+		pause(ctx, k.run.api.timing.Retry)
+	}
+}
+
+// discover gives the version to read of each wanted kind that is served: the newest.
+func (k *kinds) discover(ctx context.Context) (map[string]string, error) {
+	var groups metav1.APIGroupList
+	if err := k.get(ctx, &groups, "apis"); err != nil {
+		return nil, err
+	}
+	found := map[string]string{}
+	for _, g := range groups.Groups {
+		var versions []string
+		for _, v := range g.Versions {
+			versions = append(versions, v.Version)
+		}
+		slices.SortFunc(versions, func(a, b string) int { return version.CompareKubeAwareVersionStrings(b, a) })
+		for _, v := range versions {
+			if err := k.discoverVersion(ctx, g.Name, v, found); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return found, nil
+}
+
+func (k *kinds) discoverVersion(ctx context.Context, group, v string, found map[string]string) error {
+	left := slices.DeleteFunc(slices.Clone(k.wanted), func(c custom) bool { return c.group != group || found[c.kind] != "" })
+	if len(left) == 0 {
+		return nil
+	}
+	var list metav1.APIResourceList
+	if err := k.get(ctx, &list, "apis", group, v); err != nil {
+		return err
+	}
+	for _, c := range left {
+		for _, r := range list.APIResources {
+			if r.Name == c.resource && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") {
+				found[c.kind] = v
+			}
+		}
+	}
+	return nil
+}
+
+func (k *kinds) get(ctx context.Context, out runtime.Object, path ...string) error {
+	err := k.run.api.list(ctx, k.run.api.custom.Get().AbsPath(path...).MaxRetries(0), out)
+	if ctx.Err() == nil {
+		k.run.discovery("get", err)
+	}
+	return err
+}
+
+// apply starts and stops feeds. It reports whether a kind may be going.
+func (k *kinds) apply(ctx context.Context, found map[string]string, now time.Time) (doubt bool) {
+	for _, c := range k.wanted {
+		f, v := k.feeds[c.kind], found[c.kind]
+		switch {
+		case f == nil && v == "":
+		case f == nil:
+			k.start(ctx, c, v, newTable(c.kind, k.run.queue, k.run.event))
+		case v == f.version:
+			f.missing = time.Time{}
+		case v != "": // the other version holds the same objects
+			f.end()
+			k.start(ctx, c, v, f.table)
+		case k.gone(c, f, now):
+			f.end()
+			k.drop(c.kind)
+			f.table.clear()
+		default:
+			doubt = true
+		}
+	}
+	return doubt
+}
+
+// gone decides whether a kind that is not served at the moment is so for good: its definition is known
+// not to exist, or it has been missing for long enough. A server that starts may not serve it yet.
+func (k *kinds) gone(c custom, f *customFeed, now time.Time) bool {
+	if f.missing.IsZero() {
+		f.missing = now
+	}
+	if k.run.contact.of(definitions).failure == failNone {
+		if exists, known := k.defined.has(c.definition()); known {
+			return !exists
+		}
+	}
+	return now.Sub(f.missing) >= k.run.api.timing.Absent
+}
+
+func (k *kinds) start(ctx context.Context, c custom, v string, t *table) {
+	ctx, stop := context.WithCancel(ctx)
+	at := place{group: c.group, version: v, resource: c.resource}
+	outcome := k.run.contact.track(c.kind, at, optionalKind)
+	f := k.run.feed(at, k.run.api.custom, func() runtime.Object { return &rawList{} }, t, func(op string, err error) {
+		outcome(op, err)
+		if apierrors.IsNotFound(err) {
+			k.poke()
+		}
+	})
+	cf := &customFeed{version: v, table: t, stop: stop, done: make(chan struct{})}
+	k.feeds[c.kind] = cf
+	k.mu.Lock()
+	k.running[c.kind] = t
+	k.mu.Unlock()
+	go func() {
+		defer close(cf.done)
+		f.run(ctx)
+	}()
+}
+
+// end stops the feed and waits for it.
+func (f *customFeed) end() {
+	f.stop()
+	<-f.done
+}
+
+// drop forgets a kind whose feed has ended.
+func (k *kinds) drop(kind string) {
+	delete(k.feeds, kind)
+	k.mu.Lock()
+	delete(k.running, kind)
+	k.mu.Unlock()
+	k.run.contact.forget(kind)
+}
+
+// state gives what is known of a kind.
+func (k *kinds) state(kind string) kindState {
+	k.mu.Lock()
+	t, looked, denied := k.running[kind], k.looked, k.denied
+	k.mu.Unlock()
+	switch {
+	case t != nil && t.ready():
+		return kindRead
+	case t != nil && k.run.contact.of(kind).hopeless(), t == nil && looked && denied:
+		return kindHopeless
+	case t == nil && looked:
+		return kindAbsent
+	}
+	return kindPending
+}
+
+// each yields the tables of the kinds that are read.
+func (k *kinds) each(yield func(*table)) {
+	k.mu.Lock()
+	tables := slices.Collect(maps.Values(k.running))
+	k.mu.Unlock()
+	for _, t := range tables {
+		yield(t)
+	}
+}
+
+// definition is the name of a kind's definition.
+func (c custom) definition() string { return c.resource + "." + c.group }
+
+// defined holds the names of the definitions of custom kinds. It is a cache.ReflectorStore.
+type defined struct {
+	changed func()
+
+	mu    sync.Mutex
+	names map[string]bool
+	known bool // all have been read once
+}
+
+// has reports whether a definition exists, if that is known.
+func (d *defined) has(name string) (exists, known bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.names[name], d.known
+}
+
+func (d *defined) note(obj any, exists bool) error {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	delete(d.names, m.GetName())
+	if exists {
+		d.names[m.GetName()] = true
+	}
+	d.mu.Unlock()
+	d.changed()
+	return nil
+}
+
+// Add implements cache.ReflectorStore.
+func (d *defined) Add(obj any) error { return d.note(obj, true) }
+
+// Update implements cache.ReflectorStore: it may be served now.
+func (d *defined) Update(obj any) error { return d.note(obj, true) }
+
+// Delete implements cache.ReflectorStore.
+func (d *defined) Delete(obj any) error { return d.note(obj, false) }
+
+// Replace implements cache.ReflectorStore.
+func (d *defined) Replace(list []any, _ string) error {
+	names := make(map[string]bool, len(list))
+	for _, obj := range list {
+		m, err := meta.Accessor(obj)
+		if err != nil {
+			return err
+		}
+		names[m.GetName()] = true
+	}
+	d.mu.Lock()
+	d.names, d.known = names, true
+	d.mu.Unlock()
+	d.changed()
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (d *defined) Resync() error { return nil }
