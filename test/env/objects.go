@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // Labels by which Istio's users say where things are.
@@ -105,12 +106,17 @@ func Namespace(name string, labels ...string) *corev1.Namespace {
 	return ns
 }
 
-// App describes a service, its slice and a Pod per address, <name>-0 and so on.
-// The Pods run on the node, if one is named, and take part in mutual TLS.
+// AppPort is where the Pods of an App listen.
+const AppPort = 8080
+
+// App describes a service, its slice and a Pod per address, <name>-0 and so on,
+// which listens at AppPort. The Pods run on the node, if one is named, and take
+// part in mutual TLS.
 func App(id string, port int32, node string, addresses ...string) []any {
 	ns, name := split(id)
-	slice := Slice(id, port)
-	out := []any{Service(id, port)}
+	service, slice := Service(id, port), Slice(id, AppPort)
+	service.Spec.Ports[0].TargetPort = intstr.FromInt32(AppPort)
+	out := []any{service}
 	for i, a := range addresses {
 		p := Pod(fmt.Sprintf("%s/%s-%d", ns, name, i), name, a)
 		p.Labels["security.istio.io/tlsMode"] = "istio"

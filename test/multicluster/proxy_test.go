@@ -1,0 +1,301 @@
+package multicluster_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/isthmus-mesh/isthmus/test/env"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
+	"github.com/isthmus-mesh/isthmus/xds/wire"
+	"github.com/isthmus-mesh/isthmus/xds/xdstest"
+)
+
+// proxy is a client that behaves as Envoy, and remembers every assignment that it
+// was sent.
+type proxy struct {
+	*xdstest.Envoy
+	m *mesh
+
+	mu   sync.Mutex
+	past map[string][]string // guarded by mu; assignments in text, by cluster name
+}
+
+// proxy connects a sidecar, named POD.NAMESPACE. Settings are "key=value": cluster,
+// ip, network, locality ("region/zone/subzone"), type, and metadata in capitals.
+func (m *mesh) proxy(name string, settings ...string) *proxy {
+	m.Helper()
+	n, err := node(name, settings)
+	if err != nil {
+		m.Fatal(err)
+	}
+	p := &proxy{m: m, past: map[string][]string{}}
+	p.Envoy = xdstest.NewEnvoy(wire.Delta, n, func() (xdstest.Stream, error) {
+		conn, err := grpc.NewClient("passthrough:///"+m.hub.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return nil, err
+		}
+		s, err := xdstest.Open(context.Background(), conn, wire.Delta)
+		if err != nil {
+			return nil, err
+		}
+		return &listening{s, p}, nil
+	})
+	m.eventually("a stream of "+name, p.Connect)
+	m.Cleanup(func() {
+		p.Disconnect()
+		for _, v := range p.Violations() {
+			m.Errorf("proxy %s: %s", name, v)
+		}
+	})
+	return p
+}
+
+func node(name string, settings []string) (*corev3.Node, error) {
+	set := map[string]string{"cluster": primary, "ip": "10.250.0.1", "type": "sidecar"}
+	meta := map[string]any{}
+	for _, s := range settings {
+		k, v, ok := strings.Cut(s, "=")
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("%q is not key=value", s)
+		case k == strings.ToUpper(k):
+			meta[k] = v
+		default:
+			set[k] = v
+		}
+	}
+	_, ns, ok := strings.Cut(name, ".")
+	if !ok {
+		return nil, fmt.Errorf("%q is not POD.NAMESPACE", name)
+	}
+	meta["CLUSTER_ID"], meta["NAMESPACE"], meta["INSTANCE_IPS"] = set["cluster"], ns, set["ip"]
+	if set["network"] != "" {
+		meta["NETWORK"] = set["network"]
+	}
+	fields, err := structpb.NewStruct(meta)
+	n := &corev3.Node{Id: fmt.Sprintf("%s~%s~%s~%s.svc.cluster.local", set["type"], set["ip"], name, ns), Metadata: fields}
+	if l := strings.Split(set["locality"]+"//", "/"); l[0] != "" {
+		n.Locality = &corev3.Locality{Region: l[0], Zone: l[1], SubZone: l[2]}
+	}
+	return n, err
+}
+
+// listening notes the assignments that pass.
+type listening struct {
+	xdstest.Stream
+	p *proxy
+}
+
+// Recv implements xdstest.Stream.
+func (l *listening) Recv(to proto.Message) error {
+	err := l.Stream.Recv(to)
+	r, ok := to.(*discoveryv3.DeltaDiscoveryResponse)
+	if err != nil || !ok || r.TypeUrl != gen.EndpointURL {
+		return err
+	}
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	for _, res := range r.Resources {
+		text := "undecodable"
+		if a, err := decodeAssignment(res.Resource.GetValue()); err == nil {
+			text = strings.Join(a.addresses(), " ")
+		}
+		l.p.past[res.Name] = append(l.p.past[res.Name], text)
+	}
+	return nil
+}
+
+// assignment is the endpoints of a cluster, sorted.
+type assignment []endpoint
+
+type endpoint struct {
+	address  string // "ip:port"
+	priority uint32
+	weight   uint32 // its own times that of its locality, 1 if unset
+	locality string
+	health   corev3.HealthStatus
+}
+
+func (a assignment) addresses() (out []string) {
+	for _, e := range a {
+		out = append(out, e.address)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// at is the endpoint at an address; the zero value if there is none.
+func (a assignment) at(address string) endpoint {
+	for _, e := range a {
+		if e.address == address {
+			return e
+		}
+	}
+	return endpoint{}
+}
+
+func decodeAssignment(body []byte) (out assignment, err error) {
+	var a endpointv3.ClusterLoadAssignment
+	if err := proto.Unmarshal(body, &a); err != nil {
+		return nil, err
+	}
+	for _, g := range a.Endpoints {
+		l := g.GetLocality()
+		place := strings.TrimRight(strings.Join([]string{l.GetRegion(), l.GetZone(), l.GetSubZone()}, "/"), "/")
+		for _, e := range g.LbEndpoints {
+			sock := e.GetEndpoint().GetAddress().GetSocketAddress()
+			out = append(out, endpoint{
+				address:  fmt.Sprintf("%s:%d", sock.GetAddress(), sock.GetPortValue()),
+				priority: g.Priority, locality: place, health: e.HealthStatus,
+				weight: weight(e.LoadBalancingWeight.GetValue()) * weight(g.LoadBalancingWeight.GetValue()),
+			})
+		}
+	}
+	slices.SortFunc(out, func(a, b endpoint) int {
+		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.address, b.address))
+	})
+	return out, nil
+}
+
+func weight(w uint32) uint32 { return max(w, 1) }
+
+// outbound is the name of the cluster of a service, "name.namespace", at port 80; or
+// "name.namespace:port".
+func outbound(service string) string {
+	service, port, ok := strings.Cut(service, ":")
+	if !ok {
+		port = "80"
+	}
+	if strings.Count(service, ".") == 1 {
+		service += ".svc.cluster.local"
+	}
+	return fmt.Sprintf("outbound|%s||%s", port, service)
+}
+
+// clusters are the names of outbound clusters that the proxy has.
+func (p *proxy) clusters() (names []string) {
+	for n := range p.State()[gen.ClusterURL] {
+		if strings.HasPrefix(n, "outbound|") {
+			names = append(names, n)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// cluster is the configuration of a service's cluster.
+func (p *proxy) cluster(service string) (*clusterv3.Cluster, error) {
+	body, ok := p.State()[gen.ClusterURL][outbound(service)]
+	if !ok {
+		return nil, fmt.Errorf("there is no cluster %s among %q", outbound(service), p.clusters())
+	}
+	c := &clusterv3.Cluster{}
+	return c, proto.Unmarshal([]byte(body), c)
+}
+
+// endpoints are those of a service, as the proxy has them now.
+func (p *proxy) endpoints(service string) (assignment, error) {
+	state := p.State()
+	name := outbound(service)
+	if _, ok := state[gen.ClusterURL][name]; !ok {
+		return nil, fmt.Errorf("there is no cluster %s among %q", name, p.clusters())
+	}
+	body, ok := state[gen.EndpointURL][name]
+	if !ok {
+		return nil, fmt.Errorf("there are no endpoints of %s", name)
+	}
+	return decodeAssignment([]byte(body))
+}
+
+// has waits until a service has exactly these endpoints, "ip:port", or "ip" for
+// port 8080.
+func (p *proxy) has(service string, addresses ...string) {
+	p.m.Helper()
+	want := make([]string, len(addresses))
+	for i, a := range addresses {
+		if want[i] = a; !strings.Contains(a, ":") {
+			want[i] = a + ":8080"
+		}
+	}
+	slices.Sort(want)
+	p.where(service, fmt.Sprint("endpoints ", want), func(a assignment) bool { return slices.Equal(a.addresses(), want) })
+}
+
+// where waits until the endpoints of a service are as wanted.
+func (p *proxy) where(service, what string, cond func(assignment) bool) (a assignment) {
+	p.m.Helper()
+	p.m.eventually(service+" with "+what, func() (err error) {
+		if a, err = p.endpoints(service); err == nil && !cond(a) {
+			err = fmt.Errorf("%+v", a)
+		}
+		return err
+	})
+	return a
+}
+
+// lacks waits until the proxy has no cluster of a service.
+func (p *proxy) lacks(service string) {
+	p.m.Helper()
+	p.m.eventually(service+" being gone", func() error {
+		if slices.Contains(p.clusters(), outbound(service)) {
+			return fmt.Errorf("it is among %q", p.clusters())
+		}
+		return nil
+	})
+}
+
+// forget empties the memory of what was sent.
+func (p *proxy) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.past)
+}
+
+// sent lists all assignments of a service since forget, in order.
+func (p *proxy) sent(service string) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.past[outbound(service)])
+}
+
+// always checks that every assignment of a service since forget had the addresses.
+func (p *proxy) always(service string, addresses ...string) {
+	p.m.Helper()
+	for _, text := range p.sent(service) {
+		for _, a := range addresses {
+			if !strings.Contains(" "+text, " "+a+":") {
+				p.m.Errorf("%s was sent without %s: %q", service, a, text)
+			}
+		}
+	}
+}
+
+// fence waits until changes made now in each of the clusters have reached the
+// proxies, and so all that went before.
+func (m *mesh) fence(ids []string, proxies ...*proxy) {
+	m.Helper()
+	m.fences++
+	name := fmt.Sprint("fence-", m.fences)
+	ip := map[string]string{}
+	for i, id := range ids {
+		ip[id] = fmt.Sprintf("10.255.0.%d", i+1)
+		m.apply(id, env.Service("fence/"+name, 80), env.Slice("fence/"+name, 8080, ip[id]))
+	}
+	for _, p := range proxies {
+		p.has(name+".fence", slices.Collect(maps.Values(ip))...)
+	}
+}
