@@ -4,10 +4,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/xds"
 	"github.com/isthmus-mesh/isthmus/xds/gen"
@@ -117,8 +122,19 @@ func TestRealGeneratorsAtRandom(t *testing.T) {
 				r := newRig(t, func(o *xds.Options) { o.Generators = gen.All() })
 				p := rand.New(rand.NewPCG(seed, 9))
 				var all []*xdstest.Envoy
-				for i := range 4 {
-					e := r.envoy([]wire.Protocol{wire.SotW, wire.Delta}[p.IntN(2)], node(i))
+				rules := []*pushcontext.DestinationPolicy{byLabels("x", "tier"), byLabels("y"), byLabels("x", "topology.istio.io/cluster", "tier", "pod-template-hash"), byLabels("z")}
+				for i := range 6 {
+					n := node(i)
+					if i%2 == 1 {
+						n = labelledNode(i, []string{"x", "z"}[i/2%2], "gold")
+					}
+					if i >= 4 {
+						n = gatewayNode(i)
+					}
+					if i%2 == 0 {
+						certify(n)
+					}
+					e := r.envoy([]wire.Protocol{wire.SotW, wire.Delta}[p.IntN(2)], n)
 					defer e.Disconnect()
 					all = append(all, e)
 				}
@@ -127,10 +143,13 @@ func TestRealGeneratorsAtRandom(t *testing.T) {
 					for range 1 + p.IntN(3) {
 						list = append(list, anyService(p))
 					}
+					for i := range list {
+						list[i].Policies, list[i].Labels = somePolicies(p, rules), model.Labels{"tier": "gold"}
+					}
 					list = slices.CompactFunc(list, func(a, b xdstest.Service) bool { return a.Host == b.Host && a.Namespace == b.Namespace })
 					switch p.IntN(12) {
 					case 0:
-						r.mesh.SetMesh()
+						r.mesh.SetMesh(func(m *pushcontext.MeshView) { m.AutoPassthrough = anyServers(p) })
 					case 1, 2, 3:
 						r.mesh.Delete(list[0])
 					default:
@@ -147,13 +166,91 @@ func TestRealGeneratorsAtRandom(t *testing.T) {
 	}
 }
 
+// gatewayNode is a router that AUTO_PASSTHROUGH servers may select.
+func gatewayNode(i int) *corev3.Node {
+	n := node(i)
+	n.Id = strings.Replace(n.Id, "sidecar~", "router~", 1)
+	labels := structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"gw": structpb.NewStringValue(fmt.Sprint(i))}})
+	n.Metadata.Fields["LABELS"] = labels
+	return n
+}
+
+// certify lets a proxy speak mutual TLS.
+func certify(n *corev3.Node) {
+	for _, side := range []string{"CLIENT", "SERVER"} {
+		for _, file := range []string{"CERT_CHAIN", "KEY", "ROOT_CERT"} {
+			n.Metadata.Fields["TLS_"+side+"_"+file] = structpb.NewStringValue("/etc/certs/" + file)
+		}
+	}
+}
+
+func anyServers(p *rand.Rand) []pushcontext.AutoPassthrough {
+	var out []pushcontext.AutoPassthrough
+	for range p.IntN(3) {
+		out = append(out, pushcontext.AutoPassthrough{
+			Namespace: "x", Selector: []model.Labels{nil, {"gw": "4"}, {"gw": "5"}}[p.IntN(3)], Port: []uint16{15443, 9000}[p.IntN(2)],
+			Hosts: [][]string{{"*"}, {"*.local"}, {"./s1.x.svc.cluster.local", "s2.x.svc.cluster.local"}}[p.IntN(3)]})
+	}
+	return out
+}
+
+// A router forwards while a server selects it, and to what is there to forward to.
+func TestForwardingRouter(t *testing.T) {
+	both(t, func(t *testing.T, p wire.Protocol) {
+		r := newRig(t, func(o *xds.Options) { o.Generators = gen.All() })
+		e, other := r.envoy(p, gatewayNode(4)), r.envoy(p, gatewayNode(5))
+		defer e.Disconnect()
+		defer other.Disconnect()
+		forwards := func(e *xdstest.Envoy, want ...string) {
+			t.Helper()
+			r.agrees(e)
+			var got []string
+			for _, url := range []string{gen.ClusterURL, gen.EndpointURL, gen.ListenerURL} {
+				for n := range e.State()[url] {
+					if strings.HasPrefix(n, "outbound_.") || strings.HasPrefix(n, "passthrough_") {
+						got = append(got, n)
+					}
+				}
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, want) {
+				t.Fatalf("forwards %v, want %v", got, want)
+			}
+		}
+		const name, listener = "outbound_.80_._.foo.x.svc.cluster.local", "passthrough_0.0.0.0_15443"
+		foo := svc("foo.x.svc.cluster.local", 0, "10.0.0.1")
+		foo.Mutual = true
+		server := func(m *pushcontext.MeshView) {
+			m.AutoPassthrough = []pushcontext.AutoPassthrough{{Selector: model.Labels{"gw": "4"}, Port: 15443, Hosts: []string{"*"}}}
+		}
+		r.mesh.Set(foo)
+		forwards(e)
+		r.mesh.SetMesh(server)
+		forwards(e, name, name, listener)
+		forwards(other)
+		before := e.State()[gen.EndpointURL][name]
+		foo.Endpoints = append(foo.Endpoints, "10.0.0.2")
+		r.mesh.Set(foo)
+		forwards(e, name, name, listener)
+		if e.State()[gen.EndpointURL][name] == before {
+			t.Error("a new endpoint is not forwarded to")
+		}
+		r.mesh.Delete(foo)
+		forwards(e, listener)
+		r.mesh.Set(foo)
+		forwards(e, name, name, listener)
+		r.mesh.SetMesh()
+		forwards(e)
+	})
+}
+
 // anyService is one of few hosts, so that names, addresses and ports meet.
 func anyService(p *rand.Rand) xdstest.Service {
 	i := p.IntN(5)
 	s := xdstest.Service{
 		Host: fmt.Sprintf("s%d.x.svc.cluster.local", i), Namespace: []string{"x", "y"}[p.IntN(2)], Member: "c1",
 		Ports: [][]uint16{{80}, {3306}, {80, 3306}, {9000}}[p.IntN(4)], TCP: p.IntN(2) == 0, Headless: p.IntN(3) == 0,
-		Generation: p.IntN(2), Export: [][]string{nil, nil, {"."}}[p.IntN(3)],
+		Mutual: p.IntN(2) == 0, Generation: p.IntN(2), Export: [][]string{nil, nil, {"."}}[p.IntN(3)],
 	}
 	if !s.Headless && p.IntN(3) > 0 {
 		s.VIP = fmt.Sprintf("10.255.0.%d", 1+p.IntN(4))

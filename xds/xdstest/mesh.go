@@ -33,8 +33,11 @@ func NewMesh(notify func(*pushcontext.PushContext, *pushcontext.Delta)) *Mesh {
 }
 
 // SetMesh commits new mesh-wide settings: every view is made anew.
-func (m *Mesh) SetMesh() {
+func (m *Mesh) SetMesh(edits ...func(*pushcontext.MeshView)) {
 	m.mesh = &pushcontext.MeshView{Config: &meshconfig.MeshConfig{}, DomainSuffix: "cluster.local"}
+	for _, f := range edits {
+		f(m.mesh)
+	}
 	var all []pushcontext.Change
 	for k, v := range m.views {
 		m.views[k] = m.renew(v)
@@ -46,7 +49,7 @@ func (m *Mesh) SetMesh() {
 func (m *Mesh) renew(v *pushcontext.ServiceView) *pushcontext.ServiceView {
 	s := m.shape(v.Shape.Key, len(v.Shape.ServiceAccounts))
 	s.Ports, s.Addresses = slices.Clone(v.Shape.Ports), v.Shape.Addresses
-	s.Native, s.Resolution, s.Inline = v.Shape.Native, v.Shape.Resolution, v.Shape.Inline
+	s.Native, s.Resolution, s.Inline, s.Policies = v.Shape.Native, v.Shape.Resolution, v.Shape.Inline, v.Shape.Policies
 	return &pushcontext.ServiceView{Shape: s, Endpoints: v.Endpoints}
 }
 
@@ -60,11 +63,14 @@ type Service struct {
 	Host, Namespace string
 	Cluster         model.ClusterID // for a cluster-local service
 	Ports           []uint16
-	TCP             bool     // or else HTTP
-	VIP             string   // its address, "" for none
-	Headless        bool     // reached at the addresses of its endpoints
-	Generation      int      // another number is another shape
-	Endpoints       []string // IP addresses; each backs all ports
+	TCP             bool         // or else HTTP
+	VIP             string       // its address, "" for none
+	Headless        bool         // reached at the addresses of its endpoints
+	Generation      int          // another number is another shape
+	Endpoints       []string     // IP addresses; each backs all ports
+	Mutual          bool         // they speak mutual TLS
+	Labels          model.Labels // of the first of them alone
+	Policies        []*pushcontext.DestinationPolicy
 	Member          model.ClusterID
 	Locality        model.Locality
 	Export          []string
@@ -103,7 +109,7 @@ func (m *Mesh) shape(k model.ServiceKey, generation int) *pushcontext.ShapeView 
 
 func (m *Mesh) view(s Service) *pushcontext.ServiceView {
 	shape := m.shape(s.key(), s.Generation)
-	shape.Export = pushcontext.NewExport(s.Export, nil, s.Namespace)
+	shape.Export, shape.Policies = pushcontext.NewExport(s.Export, nil, s.Namespace), s.Policies
 	protocol := model.ProtocolHTTP
 	if s.TCP {
 		protocol = model.ProtocolTCP
@@ -131,7 +137,7 @@ func (m *Mesh) view(s Service) *pushcontext.ServiceView {
 
 func sameShape(a, b *pushcontext.ShapeView) bool {
 	return slices.Equal(a.Ports, b.Ports) && a.Export.Equal(b.Export) && len(a.ServiceAccounts) == len(b.ServiceAccounts) &&
-		a.Resolution == b.Resolution && maps.EqualFunc(a.Addresses, b.Addresses, slices.Equal)
+		a.Resolution == b.Resolution && slices.Equal(a.Policies, b.Policies) && maps.EqualFunc(a.Addresses, b.Addresses, slices.Equal)
 }
 
 func (s *Service) localities(p model.Port) []pushcontext.LocalityEndpoints {
@@ -139,10 +145,11 @@ func (s *Service) localities(p model.Port) []pushcontext.LocalityEndpoints {
 		return nil
 	}
 	l := pushcontext.LocalityEndpoints{Locality: s.Locality}
-	for _, ip := range s.Endpoints {
+	for i, ip := range s.Endpoints {
 		at := netip.AddrPortFrom(netip.MustParseAddr(ip), p.Number)
 		l.Endpoints = append(l.Endpoints, &model.Endpoint{
 			Addr: model.Addr{Cluster: s.Member, AddrPort: at}, PortName: p.Name, Health: model.Healthy, Locality: s.Locality,
+			TLSMode: map[bool]string{true: model.TLSIstio}[s.Mutual], Labels: map[bool]model.Labels{true: s.Labels}[i == 0],
 		})
 	}
 	return []pushcontext.LocalityEndpoints{l}
