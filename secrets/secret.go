@@ -13,8 +13,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	informers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -47,6 +49,9 @@ type SecretOptions struct {
 	Namespace string // the system namespace; Secrets elsewhere don't count
 	// OnEvent is told "add", "update" or "delete" for each Secret; nil if nobody asks. It must not block.
 	OnEvent func(event string)
+	// OnContact is told when the API server can't be asked, and why, and with nil when it can again; nil if nobody asks.
+	// It must not block.
+	OnContact func(error)
 }
 
 // gather is how long changes are collected: tools write several Secrets at a time.
@@ -62,7 +67,7 @@ func WatchSecrets(ctx context.Context, client kubernetes.Interface, o SecretOpti
 	}
 	o.Options = o.withDefaults()
 	changed := make(chan struct{}, 1)
-	informer := informers.NewFilteredSecretInformer(client, o.Namespace, 0, cache.Indexers{}, func(l *metav1.ListOptions) { l.LabelSelector = Label + "=true" })
+	informer := cache.NewSharedIndexInformer(o.listWatch(client), &corev1.Secret{}, 0, cache.Indexers{})
 	synced, err := o.observe(informer, changed)
 	if err != nil {
 		return err
@@ -105,7 +110,7 @@ func wait(ctx context.Context, changed <-chan struct{}) (more bool) {
 	return true
 }
 
-// observe makes the informer tell of changes and of lost contact.
+// observe makes the informer tell of changes.
 func (o *SecretOptions) observe(informer cache.SharedIndexInformer, changed chan<- struct{}) (synced cache.InformerSynced, err error) {
 	tell := func(event string) {
 		if o.OnEvent != nil {
@@ -115,10 +120,6 @@ func (o *SecretOptions) observe(informer cache.SharedIndexInformer, changed chan
 		case changed <- struct{}{}:
 		default:
 		}
-	}
-	trouble := &outage{log: o.Log, namespace: o.Namespace}
-	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { trouble.note(err) }); err != nil {
-		return nil, fmt.Errorf("watch secrets: %w", err)
 	}
 	if err := informer.SetTransform(trim); err != nil {
 		return nil, fmt.Errorf("watch secrets: %w", err)
@@ -146,23 +147,53 @@ func trim(obj any) (any, error) {
 	return obj, nil
 }
 
-// outage logs that Secrets can't be watched, and not again for each try.
-type outage struct {
-	log       *slog.Logger
-	namespace string
-	last      string    // owned by the informer's goroutine, as is at
-	at        time.Time // of the last line
+// listWatch asks the API server for the Secrets that count, and keeps an eye on whether it answers.
+func (o *SecretOptions) listWatch(client kubernetes.Interface) cache.ListerWatcher {
+	api, c := client.CoreV1().Secrets(o.Namespace), &contact{SecretOptions: o}
+	const selector = Label + "=true"
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, l metav1.ListOptions) (runtime.Object, error) {
+			l.LabelSelector = selector
+			list, err := api.List(ctx, l)
+			c.note(ctx, err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, l metav1.ListOptions) (watch.Interface, error) {
+			l.LabelSelector = selector
+			w, err := api.Watch(ctx, l)
+			c.note(ctx, err)
+			return w, err
+		},
+	}, client)
 }
 
-const quiet = 5 * time.Minute
+// contact is what is known of the API server. It is used by one goroutine at a time, the informer's.
+type contact struct {
+	*SecretOptions
+	last string // why there is none, "" if there is
+}
 
-func (t *outage) note(err error) {
-	now := time.Now()
-	if err.Error() == t.last && now.Sub(t.at) < quiet {
+// note tells what has changed, and not each try.
+func (c *contact) note(ctx context.Context, err error) {
+	text := ""
+	switch {
+	case ctx.Err() != nil || apierrors.IsResourceExpired(err): // it is not out of reach
+		return
+	case err != nil:
+		text = err.Error()
+	}
+	if text == c.last {
 		return
 	}
-	t.last, t.at = err.Error(), now
-	t.log.Warn("secrets of remote clusters can't be watched; the clusters stay as they are", "namespace", t.namespace, "err", err)
+	c.last = text
+	if err != nil {
+		c.Log.Warn("secrets of remote clusters can't be read; the clusters stay as they are", "namespace", c.Namespace, "err", err)
+	} else {
+		c.Log.Info("secrets of remote clusters can be read again", "namespace", c.Namespace)
+	}
+	if c.OnContact != nil {
+		c.OnContact(err)
+	}
 }
 
 // claims reads all Secrets. Those that were there first come first, so that a new one can't push an older

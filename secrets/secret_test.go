@@ -236,11 +236,15 @@ func TestUnreachableAPIServerAtStart(t *testing.T) {
 		failed++
 		return failed <= 2, nil, errors.New("connection refused")
 	})
-	followSecrets(t, client, secrets.SecretOptions{}).await("a s a")
+	contact := make(chan error, 9)
+	followSecrets(t, client, secrets.SecretOptions{OnContact: func(err error) { contact <- err }}).await("a s a")
 	mu.Lock()
 	defer mu.Unlock()
 	if failed < 3 {
 		t.Errorf("listed %d times", failed)
+	}
+	if lost, found := <-contact, <-contact; lost == nil || found != nil || len(contact) > 0 {
+		t.Errorf("told %v, then %v, and %d more", lost, found, len(contact))
 	}
 }
 
