@@ -37,7 +37,8 @@ type Cluster struct {
 	at        netip.Addr
 	dir       string
 	signer    *ecdsa.PrivateKey // of service account tokens
-	transport *http.Transport   // of all clients above
+	dialer    dialer
+	transport *http.Transport // of all clients above
 	mapper    *restmapper.DeferredDiscoveryRESTMapper
 
 	// Owned by the test that has the cluster.
@@ -118,7 +119,7 @@ func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
 // connect makes the clients. They share a transport of their own, which is closed
 // with the cluster: client-go's cache of transports would keep its connections.
 func (c *Cluster) connect() error {
-	c.transport = &http.Transport{TLSClientConfig: c.machine.ca.client(), ForceAttemptHTTP2: true}
+	c.transport = c.dialer.transport(c.machine.ca)
 	c.Config = &rest.Config{
 		Host: c.URL, BearerToken: AdminToken, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.CA},
@@ -193,9 +194,7 @@ func (c *Cluster) stop() {
 	if c.server != nil {
 		c.server.kill()
 	}
-	if c.transport != nil {
-		c.transport.CloseIdleConnections()
-	}
+	c.dialer.close()
 }
 
 // Start runs a stopped API server again, at the same address with the same data.

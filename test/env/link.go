@@ -32,7 +32,7 @@ type Link struct {
 	ca     []byte
 	server *http.Server
 	socket *socket
-	conns  *http.Transport // to the API server
+	dialer *dialer // to the API server
 	served sync.WaitGroup
 
 	mu       sync.Mutex
@@ -64,23 +64,23 @@ func (c *Cluster) Link(t testing.TB) *Link {
 		URL:     "https://" + at.String(),
 		ca:      c.CA,
 		socket:  newSocket(listener),
-		conns:   &http.Transport{TLSClientConfig: c.machine.ca.client(), ForceAttemptHTTP2: true},
+		dialer:  &dialer{},
 		refused: map[string]bool{},
 	}
 	target, err := url.Parse(c.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.serve(target, certs)
+	l.serve(target, certs, l.dialer.transport(c.machine.ca))
 	t.Cleanup(l.close)
 	return l
 }
 
-func (l *Link) serve(target *url.URL, certs *tls.Config) {
+func (l *Link) serve(target *url.URL, certs *tls.Config, out *http.Transport) {
 	quiet := log.New(nowhere{}, "", 0)
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport:     l.conns,
+		Transport:     out,
 		FlushInterval: -1,
 		ErrorLog:      quiet,
 		// A server that is gone has no answer, not even an error page.
@@ -220,9 +220,9 @@ func (l *Link) close() {
 	l.socket.restore()
 	_ = l.server.Close() // the listener and all connections, of which some may be gone
 	l.socket.drop()
-	l.conns.CloseIdleConnections()
+	l.dialer.close()
 	l.served.Wait()
-	l.conns.CloseIdleConnections()
+	l.dialer.close()
 }
 
 // socket is a listener that can misbehave.
