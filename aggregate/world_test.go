@@ -1,6 +1,7 @@
 package aggregate_test
 
 import (
+	gocmp "cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/isthmus-mesh/isthmus/aggregate"
@@ -24,10 +26,12 @@ type world struct {
 	regs  map[model.ShardKey]*memory.Registry // the instance whose rows count
 	ended []*memory.Registry                  // detached and replaced instances, which go on writing
 	gen   int
+	hosts []string // names that the controller wants resolved
 }
 
 var worldKeys = []model.ShardKey{
 	kube("c1"), kube("c2"), kube("c3"), {Provider: "consul", Cluster: "c1"}, {Provider: model.ProviderMesh, Cluster: "c1"},
+	{Provider: model.ProviderDNS, Cluster: "c1"},
 }
 
 func (w *world) pick(n int) int { return w.rnd.IntN(n) }
@@ -37,14 +41,16 @@ func (w *world) name() string { return fmt.Sprintf("s%d", w.pick(5)) }
 // object makes a random row. All members use the same names and address ranges.
 func (w *world) object(k model.ShardKey) model.Object {
 	w.gen++
-	switch w.pick(12) {
-	case 0, 1:
+	switch w.pick(18) {
+	case 0, 1, 2:
 		return w.service(k)
-	case 2, 3, 4, 5, 6:
+	case 3, 4, 5, 6, 7:
 		return w.slice(k)
-	case 7, 8, 9:
+	case 8, 9, 10:
 		return w.workload(k)
-	case 10:
+	case 11, 12, 13, 14, 15:
+		return w.policy(k)
+	case 16:
 		return &model.Config{Kind: "VirtualService", Namespace: "ns", Name: w.name(), NotServed: w.pick(2) == 0, Source: w.source(k, "VirtualService", w.name())}
 	}
 	return w.meshConfig(k)
@@ -73,6 +79,11 @@ func (w *world) service(k model.ShardKey) *model.Service {
 		s.Selector.Labels = w.labels()
 	}
 	s.ClusterLocal = w.pick(6) == 0
+	w.expose(s)
+	if w.pick(5) == 0 {
+		s.Host, s.ClusterSet, s.ClusterLocal = name+".ns.svc.clusterset.local", true, false
+		s.Source.Object.Kind = []string{"Service", "ServiceImport"}[w.pick(2)]
+	}
 	s.Created = time.Unix(int64(w.pick(3)), 0)
 	s.ExportTo = [][]string{nil, {"."}, {"*"}}[w.pick(3)]
 	return s
@@ -87,11 +98,15 @@ func (w *world) slice(k model.ShardKey) *model.Endpoints {
 		e.Endpoints = append(e.Endpoints, slice(k, svc, "", w.ip()).Endpoints...)
 	}
 	e.Source = w.source(k, "EndpointSlice", e.Source.Object.Name)
+	if w.pick(6) == 0 {
+		e.Host = svc + ".ns.svc.clusterset.local"
+	}
 	for i := range e.Endpoints {
 		x := &e.Endpoints[i]
 		x.Source, x.PortName = &e.Source, []string{"http", "http", "web", "gone"}[w.pick(4)]
 		x.Health = model.Health(1 + w.pick(4))
 		x.Locality.Zone = fmt.Sprint(w.pick(2))
+		x.Network, x.Labels = w.network(), w.labels()
 	}
 	return e
 }
@@ -105,6 +120,7 @@ func (w *world) workload(k model.ShardKey) *model.Workload {
 	o := workload(k, kind, w.name(), ip, w.labels())
 	o.Source = w.source(k, string(kind), o.Name)
 	o.Locality.Zone = []string{"", "z1", "z2"}[w.pick(3)]
+	o.Network = w.network()
 	if w.pick(3) == 0 {
 		o.Ports = map[string]uint16{"http": 9000}
 	}
@@ -112,6 +128,9 @@ func (w *world) workload(k model.ShardKey) *model.Workload {
 }
 
 func (w *world) meshConfig(k model.ShardKey) *model.Config {
+	if w.pick(2) == 0 {
+		return w.meshNetworks(k)
+	}
 	cfg := &model.Config{Kind: model.ConfigMesh, Name: "mesh", Source: w.source(k, "MeshConfig", "mesh")}
 	spec := &meshconfig.MeshConfig{TrustDomain: fmt.Sprintf("td%d", w.pick(2))}
 	if w.pick(2) == 0 {
@@ -120,7 +139,7 @@ func (w *world) meshConfig(k model.ShardKey) *model.Config {
 		}}
 	}
 	if w.pick(3) == 0 {
-		spec.DefaultServiceExportTo = []string{"."}
+		spec.DefaultServiceExportTo, spec.DefaultDestinationRuleExportTo = []string{"."}, []string{"."}
 	}
 	cfg.Spec = spec
 	return cfg
@@ -230,6 +249,31 @@ func (w *world) check(seed uint64) {
 		w.t.Fatalf("seed %d: %d shards, want %d", seed, len(pc.Shards), len(w.regs))
 	}
 	w.checkRows(seed, pc, states)
+	w.checkConfig(seed, pc, rebuilt)
+}
+
+// checkConfig compares what the snapshot says of the mesh as a whole.
+func (w *world) checkConfig(seed uint64, pc *pushcontext.PushContext, want aggregate.Rebuilt) {
+	w.t.Helper()
+	if !pc.Networks.Equal(want.Networks) || !slices.Equal(pc.Mesh.GatewayNetworks, want.Mesh.GatewayNetworks) || !slices.Equal(w.hosts, want.Hosts) {
+		w.t.Fatalf("seed %d: gateways into %v, %v, names %v, want %v, %v, %v", seed,
+			pc.Mesh.GatewayNetworks, pc.Networks, w.hosts, want.Mesh.GatewayNetworks, want.Networks, want.Hosts)
+	}
+	servers := func(m *pushcontext.MeshView) (out []string) {
+		for _, s := range m.AutoPassthrough {
+			out = append(out, fmt.Sprint(s.Source.Shard, s.Source.Object, s.Namespace, s.Selector, s.Port, s.Hosts))
+		}
+		return out
+	}
+	conflicts := func(list []pushcontext.Conflict) (out []string) {
+		for _, c := range list {
+			out = append(out, fmt.Sprint(c.Field, c.Winner.Shard, c.Winner.Object, c.Loser.Shard, c.Loser.Object, c.Detail))
+		}
+		return out
+	}
+	if d := cmp.Diff(servers(want.Mesh), servers(pc.Mesh)) + cmp.Diff(conflicts(want.Conflicts), conflicts(pc.Conflicts)); d != "" {
+		w.t.Fatalf("seed %d: %s", seed, d)
+	}
 }
 
 // checkRows compares what the snapshot says of rows themselves: their number, where workloads are, and
@@ -243,12 +287,13 @@ func (w *world) checkRows(seed uint64, pc *pushcontext.PushContext, states map[m
 			rows[rk.Kind]++
 			switch o := o.(type) {
 			case *model.Service:
-				defined[o.Host] = true
+				defined[o.Host] = defined[o.Host] || o.Source.Object.Kind != "ServiceImport"
 			case *model.Workload:
 				at := model.InstanceKey{Cluster: info.Key.Cluster, IP: o.Address.AddrPort.Addr()}
-				if o.Locality.Zone != "" && at.IP.IsValid() {
+				network := gocmp.Or(o.Network, networkOf(pc.Mesh.Networks, at.Cluster))
+				if (o.Locality.Zone != "" || network != "") && at.IP.IsValid() {
 					places[at] = true
-					p := pushcontext.Place{Instance: at, By: info.Key.String() + " " + rk.Key, Locality: o.Locality}
+					p := pushcontext.Place{Instance: at, By: info.Key.String() + " " + rk.Key, Locality: o.Locality, Network: network}
 					if !pc.Has(&p) {
 						w.t.Fatalf("seed %d: the place %+v is not known", seed, p)
 					}
@@ -293,10 +338,12 @@ func text(v *pushcontext.ServiceView) string {
 
 func runWorld(t *testing.T, seed uint64, steps int) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHub(t, aggregate.Options{ConfigCluster: "c1", BackoffMax: time.Second})
-		w := &world{hub: h, rnd: rand.New(rand.NewPCG(seed, 1)), regs: map[model.ShardKey]*memory.Registry{}}
+		w := &world{rnd: rand.New(rand.NewPCG(seed, 1)), regs: map[model.ShardKey]*memory.Registry{}}
+		h := newHub(t, aggregate.Options{ConfigCluster: "c1", BackoffMax: time.Second, OnHosts: func(hosts []string) { w.hosts = hosts }})
+		w.hub = h
 		w.attach(worldKeys[0])
 		w.start()
+		time.Sleep(10 * time.Second) // longer than start-up waits for names of gateways
 		for range steps {
 			w.step()
 			switch w.pick(20) {
