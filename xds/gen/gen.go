@@ -35,7 +35,8 @@ type Generator interface {
 type Narrower interface {
 	Generator
 	// Narrow drops fields of a class that the view's resources do not depend on for that class. It is
-	// asked about traits that hardly two proxies share, and about TraitPolicy.
+	// asked about traits that hardly two proxies share, and about TraitPolicy: there, equal results for
+	// two states of a view stand for the same proxies.
 	Narrow(v pushcontext.View, c Class) Class
 }
 

@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -50,6 +51,7 @@ type scope struct {
 	traits     Traits              // fields of a class that some policy compares endpoints with
 	labels     []string            // further labels of the proxy that some policy names, sorted
 	namespaces map[string]struct{} // of proxies for which another rule is in force than for most
+	others     string              // stands for all other namespaces
 }
 
 // scopeOf is worked out once for a service with DestinationRules; without any, it is as quick anew.
@@ -83,6 +85,7 @@ func makeScope(s *pushcontext.ShapeView) scope {
 	}
 	if len(out.namespaces) > 0 {
 		out.traits |= TraitPolicy
+		out.others = "!" + strings.Join(slices.Sorted(maps.Keys(out.namespaces)), ",")
 	}
 	return out
 }
@@ -110,10 +113,11 @@ func policyPorts(s *pushcontext.ShapeView, p *pushcontext.DestinationPolicy) []m
 	return []model.Port{{}}
 }
 
-// narrow drops what the policies of a service do not tell the class from others by.
+// narrow drops what the policies of a service do not tell the class from others by. Equal results of
+// views with different policies stand for the same proxies: what is made for them can be compared.
 func (x scope) narrow(c Class) Class {
 	if _, own := x.namespaces[c.Namespace]; !own {
-		c.Namespace = nowhere
+		c.Namespace = x.others
 	}
 	c.Labels = c.Labels.Only(x.labels)
 	return c
