@@ -48,10 +48,11 @@ func typeURL(short string) string {
 	return map[string]string{"cds": gen.ClusterURL, "eds": gen.EndpointURL, "lds": gen.ListenerURL, "rds": gen.RouteURL}[short]
 }
 
-// node reads "key=value" settings: cluster, ip, network, locality, type; metadata keys in capitals.
+// node reads "key=value" settings: cluster, ip, network, locality, type; metadata keys in capitals. A proxy
+// has certificates to call others with, as it must to get out of its network.
 func node(name string, settings []string) (*corev3.Node, error) {
 	set := map[string]string{"cluster": "c1", "ip": "10.250.0.1", "type": "sidecar"}
-	meta := map[string]any{}
+	meta := map[string]any{"TLS_CLIENT_CERT_CHAIN": "/etc/certs/cert-chain.pem", "TLS_CLIENT_KEY": "/etc/certs/key.pem", "TLS_CLIENT_ROOT_CERT": "/etc/certs/root-cert.pem"}
 	for _, s := range settings {
 		k, v, ok := strings.Cut(s, "=")
 		switch {
