@@ -1,23 +1,15 @@
 package file
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
+	"io/fs"
 	"maps"
 	"path/filepath"
-	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 	meshconfig "istio.io/api/mesh/v1alpha1"
-	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
@@ -33,10 +25,30 @@ const (
 // exists. Each is either the settings themselves, or a ConfigMap that has them under "mesh" or
 // "meshNetworks". Unknown fields are problems, but the rest takes effect. Sub-folders that can't be
 // members are problems too.
-type Mesh struct{ opts Options }
+type Mesh struct {
+	opts  Options
+	files map[string]string // paths by what their content is, MeshFile or NetworksFile
+	dir   bool              // they are the files of a folder of members
+}
 
 // NewMesh gives the registry with the key mesh/<cluster>, reading the files in o.Dir.
-func NewMesh(o Options) *Mesh { return &Mesh{opts: o.withDefaults()} }
+func NewMesh(o Options) *Mesh {
+	return &Mesh{opts: o.withDefaults(), dir: true,
+		files: map[string]string{MeshFile: filepath.Join(o.Dir, MeshFile), NetworksFile: filepath.Join(o.Dir, NetworksFile)}}
+}
+
+// NewMeshFiles gives the registry with the key mesh/<cluster>, reading two files that may be anywhere; ""
+// stands for none. A file that is not there is a problem: somebody has named it. Symbolic links are
+// followed within the file's folder.
+func NewMeshFiles(o Options, mesh, networks string) *Mesh {
+	m := &Mesh{opts: o.withDefaults(), files: map[string]string{}}
+	for name, file := range map[string]string{MeshFile: mesh, NetworksFile: networks} {
+		if file != "" {
+			m.files[name] = filepath.Clean(file)
+		}
+	}
+	return m
+}
 
 // Key implements model.Registry.
 func (m *Mesh) Key() model.ShardKey {
@@ -45,20 +57,18 @@ func (m *Mesh) Key() model.ShardKey {
 
 // Run implements model.Registry.
 func (m *Mesh) Run(ctx context.Context, out model.Sink) error {
-	f := m.opts.folder()
-	s := &settings{opts: m.opts, folder: f, key: m.Key(), out: out, rows: map[model.RowKey]model.Object{},
+	s := &settings{Mesh: m, key: m.Key(), out: out, rows: map[model.RowKey]model.Object{},
 		reporter: reporter{log: m.opts.Log, onProblem: m.opts.OnProblem, key: m.Key()}}
-	s.tree = newTree(f.read, parseSettings)
+	s.tree = newTree(s.read, parseSettings)
 	return run(ctx, s)
 }
 
 // settings is the state of one run, owned by its goroutine.
 type settings struct {
-	opts     Options
-	folder   folder
+	*Mesh
 	key      model.ShardKey
 	out      model.Sink
-	tree     *tree[*setting]
+	tree     *tree[*setting] // by MeshFile and NetworksFile
 	rows     map[model.RowKey]model.Object
 	reporter reporter
 	synced   bool
@@ -66,25 +76,57 @@ type settings struct {
 
 // setting is the content of one file; nil if it holds nothing.
 type setting struct {
-	kind     string
-	message  proto.Message
-	revision string
+	*kube.MeshSettings
 	modified time.Time
+}
+
+// at is the folder and the name of one of the files.
+func (m *Mesh) at(name string) (folder, string) {
+	dir, base := filepath.Split(m.files[name])
+	return folder{root: filepath.Clean(dir), dir: ".", limits: m.opts.Limits}, base
+}
+
+func (m *Mesh) read(name string) ([]byte, error) {
+	f, base := m.at(name)
+	return f.read(base)
 }
 
 // list lists the files with settings, and what is wrong with the members' folders beside them.
 func (s *settings) list() (*listing, error) {
-	l, err := s.folder.list(func(name string) bool { return name == MeshFile || name == NetworksFile }, false)
-	if err != nil {
-		return nil, err
+	all := &listing{files: map[string]fs.FileInfo{}, faults: map[string]string{}}
+	for name := range s.files {
+		f, base := s.at(name)
+		l, err := f.list(func(n string) bool { return n == base }, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range l.dirs {
+			if !slices.Contains(all.dirs, d) {
+				all.dirs = append(all.dirs, d)
+			}
+		}
+		if info := l.files[base]; info != nil {
+			all.files[name] = info
+		} else if len(l.lost) > 0 {
+			all.lost = append(all.lost, name)
+		} else if !s.dir {
+			all.faults[name] = "the file does not exist"
+		}
+		if why := l.faults[base]; why != "" {
+			all.faults[name] = why
+		}
 	}
-	_, faults, err := subfolders(s.opts.Dir)
-	maps.Copy(l.faults, faults)
-	return l, err
+	if s.dir {
+		_, faults, err := subfolders(s.opts.Dir)
+		maps.Copy(all.faults, faults)
+		return all, err
+	}
+	return all, nil
 }
 
 func (s *settings) turn(now time.Time, l *listing, touched map[string]bool) time.Time {
-	changed, next := s.tree.step(now, l, s.folder.touched(touched))
+	changed, next := s.tree.step(now, l, func(name string) bool { return touched[s.files[name]] })
+	var events []model.Event
 	for name, p := range changed {
 		ev := s.event(name, p)
 		if ev.Obj == nil {
@@ -92,28 +134,46 @@ func (s *settings) turn(now time.Time, l *listing, touched map[string]bool) time
 		} else {
 			s.rows[ev.Row] = ev.Obj
 		}
-		if s.synced {
-			s.out.Put(ev)
-		}
+		events = append(events, ev)
 	}
-	if !s.synced && !s.tree.pending() {
+	first := !s.synced && !s.tree.pending()
+	if _, mesh := changed[MeshFile]; s.opts.OnSettings != nil && (first || s.synced && mesh) {
+		s.opts.OnSettings(s.mesh())
+	}
+	switch {
+	case first:
 		s.synced = true
 		b := model.NewShardBuilder()
 		for k, o := range s.rows {
 			b.Add(k.Key, o)
 		}
 		s.out.Replace(b.Build())
+	case s.synced && len(events) > 0:
+		s.out.Put(events...)
 	}
 	s.report(now, l)
 	return next
 }
 
+// mesh is the MeshConfig in force, nil if there is none.
+func (s *settings) mesh() *meshconfig.MeshConfig {
+	c, ok := s.rows[model.RowKey{Kind: model.RowConfig, Key: refOf(MeshFile).String()}].(*model.Config)
+	if !ok {
+		return nil
+	}
+	return c.Spec.(*meshconfig.MeshConfig)
+}
+
+func refOf(file string) model.ObjectKey {
+	return model.ObjectKey{Kind: kindOf(file), Name: strings.TrimSuffix(file, filepath.Ext(file))}
+}
+
 func (s *settings) event(file string, p *parsed[*setting]) model.Event {
-	ref := model.ObjectKey{Kind: kindOf(file), Name: strings.TrimSuffix(file, filepath.Ext(file))}
+	ref := refOf(file)
 	ev := model.Event{Row: model.RowKey{Kind: model.RowConfig, Key: ref.String()}}
 	if p != nil && p.value != nil {
-		ev.Obj = &model.Config{Kind: ref.Kind, Name: ref.Name, Spec: p.value.message,
-			Source: model.Source{Shard: s.key, Object: ref, Revision: p.value.revision, Time: p.value.modified}}
+		ev.Obj = &model.Config{Kind: ref.Kind, Name: ref.Name, Spec: p.value.Message,
+			Source: model.Source{Shard: s.key, Object: ref, Revision: p.value.Revision, Time: p.value.modified}}
 	}
 	return ev
 }
@@ -122,6 +182,11 @@ func (s *settings) report(now time.Time, l *listing) {
 	ps := s.tree.problems()
 	for name, why := range l.faults {
 		ps = append(ps, model.Problem{Item: name, Reason: why})
+	}
+	for i, p := range ps {
+		if file, ours := s.files[p.Item]; ours && !s.dir {
+			ps[i].Item = filepath.Base(file)
+		}
 	}
 	state := model.StateSyncing
 	if s.synced {
@@ -133,10 +198,19 @@ func (s *settings) report(now time.Time, l *listing) {
 }
 
 func (s *settings) unreadable(now time.Time, err error) {
-	msg := "folder " + filepath.Base(s.opts.Dir) + " can't be read: " + reason(err)
+	msg := "folder " + s.where() + " can't be read: " + reason(err)
 	if st, changed := s.reporter.report(now, model.StateStale, msg, s.reporter.status.Problems); changed {
 		s.out.Status(st)
 	}
+}
+
+// where names the folder, or folders, of the files.
+func (s *settings) where() string {
+	dirs := map[string]struct{}{}
+	for _, file := range s.files {
+		dirs[filepath.Base(filepath.Dir(file))] = struct{}{}
+	}
+	return strings.Join(slices.Sorted(maps.Keys(dirs)), " or ")
 }
 
 func kindOf(file string) string {
@@ -146,125 +220,13 @@ func kindOf(file string) string {
 	return model.ConfigMesh
 }
 
-func parseSettings(file string, data []byte, modified time.Time) (p parsed[*setting]) {
-	defer func() {
-		if r := recover(); r != nil {
-			p = parsed[*setting]{faults: []kube.Fault{{Line: 1, Reason: "can't be read"}}}
-		}
-	}()
-	js, line, err := unwrap(data, kindOf(file))
-	if err != nil {
-		l, reason := yamlLine(err)
-		p.faults = []kube.Fault{{Line: line + l, Reason: reason}}
-		return p
+// parseSettings reads a file by the kind of settings that it has.
+func parseSettings(name string, data []byte, modified time.Time) (p parsed[*setting]) {
+	kind := kindOf(name)
+	m, faults, warnings := kube.ParseMesh(kind, data)
+	p = parsed[*setting]{faults: faults, warnings: warnings}
+	if m != nil {
+		p.value, p.keys = &setting{MeshSettings: m, modified: modified}, map[string]struct{}{kind: {}}
 	}
-	if js == nil {
-		return p
-	}
-	kind := kindOf(file)
-	var m proto.Message = &meshconfig.MeshConfig{}
-	if kind == model.ConfigNetworks {
-		m = &meshconfig.MeshNetworks{}
-	}
-	warning, err := unmarshalLenient(js, m)
-	if err != nil {
-		reason, field := kube.Reason(err)
-		p.faults = []kube.Fault{{Line: max(kube.OnlyLine(data, field), line, 1), Reason: reason}}
-		return p
-	}
-	if warning != "" {
-		p.warnings = []kube.Fault{{Line: fieldLine(data, warning), Reason: "unknown field " + strconv.Quote(warning) + " has no effect"}}
-	}
-	if nets, ok := m.(*meshconfig.MeshNetworks); ok {
-		var doubtful []kube.Fault
-		if p.faults, doubtful = unreachable(data, nets); len(p.faults) > 0 {
-			return p
-		}
-		p.warnings = append(p.warnings, doubtful...)
-	}
-	if mesh, ok := m.(*meshconfig.MeshConfig); ok {
-		if p.faults = unusable(data, mesh); len(p.faults) > 0 {
-			return p
-		}
-		p.warnings = append(p.warnings, excluded(data, mesh)...)
-	}
-	sum := sha256.Sum256(js)
-	p.value = &setting{kind: kind, message: m, revision: hex.EncodeToString(sum[:6]), modified: modified}
-	p.keys = map[string]struct{}{kind: {}}
 	return p
-}
-
-// unwrap gives the settings as JSON, nil if there are none. Line is where they start (0 for the
-// first line) for errors that count from there.
-func unwrap(data []byte, kind string) (js []byte, line int, err error) {
-	js, err = yaml.YAMLToJSONStrict(data)
-	if err != nil {
-		return nil, 0, err
-	}
-	if bytes.Equal(bytes.TrimSpace(js), []byte("null")) {
-		return nil, 0, nil
-	}
-	var cm struct {
-		APIVersion string            `json:"apiVersion"`
-		Kind       string            `json:"kind"`
-		Data       map[string]string `json:"data"`
-	}
-	if kjson.UnmarshalCaseSensitivePreserveInts(js, &cm) != nil || cm.Kind != "ConfigMap" {
-		return js, 0, nil
-	}
-	key := map[string]string{model.ConfigMesh: "mesh", model.ConfigNetworks: "meshNetworks"}[kind]
-	text, ok := cm.Data[key]
-	if !ok {
-		return nil, 0, errors.New("the ConfigMap has no key " + strconv.Quote(key))
-	}
-	return unwrapInner(text, fieldLine(data, key))
-}
-
-func unwrapInner(text string, line int) ([]byte, int, error) {
-	js, err := yaml.YAMLToJSONStrict([]byte(text))
-	if err != nil {
-		return nil, line, err
-	}
-	if bytes.Equal(bytes.TrimSpace(js), []byte("null")) {
-		js = []byte("{}")
-	}
-	return js, line, nil
-}
-
-var (
-	lineInError  = regexp.MustCompile(`line (\d+): `)
-	fieldInError = regexp.MustCompile(`unknown field "([^"]*)"`)
-)
-
-func yamlLine(err error) (int, string) {
-	msg := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")
-	m := lineInError.FindStringSubmatch(msg)
-	if m == nil {
-		return 1, msg
-	}
-	n, _ := strconv.Atoi(m[1])
-	return n, strings.Replace(msg, m[0], "", 1)
-}
-
-// unmarshalLenient decodes; the first unknown field is named and all of them are dropped.
-func unmarshalLenient(js []byte, m proto.Message) (unknown string, err error) {
-	if err = protojson.Unmarshal(js, m); err == nil {
-		return "", nil
-	}
-	f := fieldInError.FindStringSubmatch(err.Error())
-	if f == nil {
-		return "", err
-	}
-	proto.Reset(m)
-	return f[1], protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(js, m)
-}
-
-// fieldLine finds the line of a field, 1 if it can't.
-func fieldLine(data []byte, field string) int {
-	for i, l := range strings.Split(string(data), "\n") {
-		if strings.HasPrefix(strings.TrimLeft(l, " \t-\""), field+":") {
-			return i + 1
-		}
-	}
-	return 1
 }

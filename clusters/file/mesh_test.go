@@ -171,3 +171,59 @@ func TestMeshFolderGoneIsStale(t *testing.T) {
 	s.wait(t, "stale", func(s *sink) bool { return s.status.State == model.StateStale })
 	s.waitTrust(t, "one")
 }
+
+func TestMeshFilesAnywhere(t *testing.T) {
+	t.Parallel()
+	one, two := t.TempDir(), t.TempDir()
+	write(t, "trustDomain: one\n", one, "config", "mesh")
+	told := make(chan string, 10)
+	s := start(t, file.NewMeshFiles(file.Options{Cluster: "c1", Log: quiet(), OnSettings: func(m *meshconfig.MeshConfig) { told <- m.GetTrustDomain() }},
+		filepath.Join(one, "config", "mesh"), filepath.Join(two, "nets.yaml")))
+	s.waitTrust(t, "one")
+	if p := s.waitProblem(t, "does not exist"); p.Item != "nets.yaml" {
+		t.Errorf("problem %+v", p)
+	}
+	write(t, "networks: {n1: {gateways: [{address: 1.2.3.4, port: 15443}]}}", two, "nets.yaml")
+	s.waitRows(t, "MeshConfig//mesh", "MeshNetworks//networks")
+	s.waitProblem(t, "")
+	place(t, "trustDomain: [\n", one, "config", "mesh")
+	if p := s.waitProblem(t, "did not find"); p.Item != "mesh" || p.Line == 0 {
+		t.Errorf("problem %+v", p)
+	}
+	place(t, "trustDomain: two\n", one, "config", "mesh")
+	s.waitTrust(t, "two")
+	must(t, os.Remove(filepath.Join(one, "config", "mesh")))
+	s.waitRows(t, "MeshNetworks//networks")
+	for _, want := range []string{"one", "two", ""} {
+		if got := <-told; got != want {
+			t.Errorf("told %q, want %q", got, want)
+		}
+	}
+}
+
+// A ConfigMap mounted as a volume is a link to a link to a folder that is replaced as a whole.
+func TestMeshFilesOfAMountedConfigMap(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, "trustDomain: one\n", dir, "..v1", "mesh")
+	must(t, os.Symlink("..v1", filepath.Join(dir, "..data")))
+	must(t, os.Symlink(filepath.Join("..data", "mesh"), filepath.Join(dir, "mesh")))
+	s := start(t, file.NewMeshFiles(file.Options{Cluster: "c1", Log: quiet()}, filepath.Join(dir, "mesh"), ""))
+	s.waitTrust(t, "one")
+	write(t, "trustDomain: two\n", dir, "..v2", "mesh")
+	must(t, os.Symlink("..v2", filepath.Join(dir, "..data_tmp")))
+	must(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+	s.waitTrust(t, "two")
+}
+
+// Without any settings whoever needs them learns that before the truth is given.
+func TestMeshFolderTellsSettingsFirst(t *testing.T) {
+	t.Parallel()
+	told := make(chan *meshconfig.MeshConfig, 10)
+	o := file.Options{Dir: t.TempDir(), Cluster: "c1", Log: quiet(), OnSettings: func(m *meshconfig.MeshConfig) { told <- m }}
+	s := start(t, file.NewMesh(o))
+	s.waitRows(t)
+	if m := <-told; m != nil {
+		t.Errorf("told %v", m)
+	}
+}

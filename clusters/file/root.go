@@ -172,7 +172,7 @@ func trustDomain(p *parsed[*setting]) string {
 	if p == nil || p.value == nil {
 		return ""
 	}
-	cfg, _ := p.value.message.(*meshconfig.MeshConfig)
+	cfg, _ := p.value.Message.(*meshconfig.MeshConfig)
 	return cfg.GetTrustDomain()
 }
 

@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +25,14 @@ type builtin struct {
 	page func() runtime.Object
 }
 
+// name tells what is read apart.
+func (b builtin) name() string {
+	if name, one := strings.CutPrefix(b.at.fields, "metadata.name="); one {
+		return b.kind + "/" + name
+	}
+	return b.kind
+}
+
 // required are the kinds without which there is nothing to tell.
 func required() []builtin {
 	core := func(kind, resource, fields string, page func() runtime.Object) builtin {
@@ -40,7 +50,7 @@ func required() []builtin {
 
 // configMap reads one ConfigMap.
 func configMap(namespace, name string) builtin {
-	return builtin{KindConfigMap + "/" + name,
+	return builtin{KindConfigMap,
 		place{version: "v1", resource: "configmaps", namespace: namespace, fields: "metadata.name=" + name},
 		func() runtime.Object { return &corev1.ConfigMapList{} }}
 }

@@ -186,7 +186,7 @@ func (k *kinds) apply(ctx context.Context, found map[string]string, now time.Tim
 		switch {
 		case f == nil && v == "":
 		case f == nil:
-			k.start(ctx, c, v, newTable(c.kind, k.run.queue, k.run.event))
+			k.start(ctx, c, v, newTable(c.kind, k.run.queue, k.run.opts.Metrics.event))
 		case v == f.version:
 			f.missing = time.Time{}
 		case v != "": // the other version holds the same objects

@@ -4,39 +4,26 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
-// run is the state of one Run. The goroutine that called Run is the worker: it alone reads the tables,
-// converts and speaks to the sink.
+// run is the state of one Run of a Registry. The goroutine that called Run is the worker: it alone reads
+// the tables, converts and speaks to the sink.
 type run struct {
-	opts      Options
-	key       model.ShardKey
-	out       model.Sink
-	api       *api
-	queue     *queue
-	contact   *contact
+	*session
 	discovery func(op string, err error)
 	kinds     *kinds
 	tables    map[string]*table // of the built-in kinds
-	feeds     []*feed           // all but those of custom kinds
 	optional  []string          // built-in kinds that can be done without
 	replaced  atomic.Bool       // the first full truth has been given
 
 	// owned by the worker
-	reporter reporter
 	store    *Store
 	selects  []labels.Selector
 	selected map[string]bool // namespaces, while there are selectors
@@ -49,69 +36,34 @@ const batch = 4096
 func newRun(o Options, key model.ShardKey, out model.Sink) (*run, error) {
 	selects, err := selectors(o.Selectors)
 	if err != nil {
+		return nil, fmt.Errorf("discoverySelectors: %w", err)
+	}
+	s, err := newSession(o, key, out)
+	if err != nil {
 		return nil, err
 	}
-	cfg := rest.CopyConfig(o.Config)
-	cfg.QPS, cfg.Burst, cfg.UserAgent = o.QPS, o.Burst, "isthmus"
-	a, err := connect(cfg, o.Timing)
-	if err != nil {
-		return nil, fmt.Errorf("the credential can't be used: %w", err)
-	}
 	r := &run{
-		opts: o, key: key, out: out, api: a, queue: newQueue(), tables: map[string]*table{}, selects: selects, selected: map[string]bool{},
-		reporter: reporter{log: o.Log, key: key},
-		store:    NewStore(Converter{Shard: key, DomainSuffix: o.DomainSuffix, TrustDomain: o.TrustDomain, SystemNamespace: o.SystemNamespace}),
+		session: s, tables: map[string]*table{}, selects: selects, selected: map[string]bool{},
+		store: NewStore(Converter{Shard: key, DomainSuffix: o.DomainSuffix, TrustDomain: o.TrustDomain,
+			SystemNamespace: o.SystemNamespace, MCS: o.MCS, ConfigCluster: o.ConfigCluster}),
 	}
-	r.contact = newContact(a.host, func(kind string, f failure) { o.Metrics.failed(o.Cluster, kind, f) }, r.queue.poke)
 	r.discovery = r.contact.track(discovery, place{}, optionalKind)
 	r.kinds = newKinds(r)
 	r.feeds = append(r.feeds, r.kinds.definitions())
 	for _, b := range required() {
-		r.add(b, b.kind, requiredKind)
+		r.tables[b.kind] = r.read(b, requiredKind)
 	}
 	for _, name := range meshConfigMaps {
 		b := configMap(o.SystemNamespace, name)
-		r.add(b, KindConfigMap, optionalKind)
-		r.optional = append(r.optional, b.kind)
+		r.tables[b.name()] = r.read(b, optionalKind)
+		r.optional = append(r.optional, b.name())
 	}
 	return r, nil
 }
 
-func (r *run) add(b builtin, kind string, need need) {
-	t := newTable(kind, r.queue, r.event)
-	r.tables[b.kind] = t
-	r.feeds = append(r.feeds, r.feed(b.at, r.api.core, b.page, t, r.contact.track(b.kind, b.at, need)))
-}
-
-// event counts.
-func (r *run) event(kind, event string) { r.opts.Metrics.event(kind, event) }
-
-func (r *run) feed(at place, c *rest.RESTClient, page func() runtime.Object, to cache.ReflectorStore, outcome func(string, error)) *feed {
-	return &feed{api: r.api, at: at, client: c, page: page, store: to, outcome: outcome, pause: r.contact.pause, listed: func(n int, took time.Duration) {
-		r.opts.Metrics.listed(r.opts.Cluster, n, took)
-	}}
-}
-
 // loop follows the cluster until ctx ends; all that it started has ended when it returns.
 func (r *run) loop(ctx context.Context) error {
-	var all sync.WaitGroup
-	ctx, stop := context.WithCancel(ctx)
-	defer r.api.close()
-	defer all.Wait()
-	defer stop()
-	for _, f := range r.feeds {
-		all.Go(func() { f.run(ctx) })
-	}
-	all.Go(func() { r.kinds.follow(ctx) })
-	r.report(time.Now())
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-r.queue.wake:
-			r.turn()
-		}
-	}
+	return r.follow(ctx, r.turn, r.kinds.follow)
 }
 
 // turn brings the rows up to date. Whether all kinds have their first content is asked before the queue
@@ -119,7 +71,7 @@ func (r *run) loop(ctx context.Context) error {
 func (r *run) turn() {
 	ready := r.synced || len(r.waiting()) == 0
 	for keys := r.queue.take(batch); len(keys) > 0; keys = r.queue.take(batch) {
-		events := r.store.Apply(r.read(keys))
+		events := r.store.Apply(r.now(keys))
 		if r.synced && len(events) > 0 {
 			r.out.Put(events...)
 		}
@@ -129,11 +81,11 @@ func (r *run) turn() {
 		r.out.Replace(r.store.State())
 		r.replaced.Store(true)
 	}
-	r.report(time.Now())
+	r.report()
 }
 
-// read gives what the keys stand for now.
-func (r *run) read(keys map[model.ObjectKey]*table) (set []Object, del []model.ObjectKey) {
+// now gives what the keys stand for.
+func (r *run) now(keys map[model.ObjectKey]*table) (set []Object, del []model.ObjectKey) {
 	for k, t := range keys {
 		o, ok := t.get(k)
 		if k.Kind == KindNamespace {
@@ -213,21 +165,7 @@ func (r *run) wanted(k model.ObjectKey) bool {
 }
 
 // report tells the sink how it stands, if that has changed.
-func (r *run) report(now time.Time) {
-	state, why := model.StateLive, r.contact.lost()
-	switch {
-	case !r.synced:
-		state = model.StateSyncing
-		if why == "" {
-			why = r.unsynced()
-		}
-	case why != "":
-		state = model.StateStale
-	}
-	if s, changed := r.reporter.report(now, state, why, r.problems()); changed {
-		r.out.Status(s)
-	}
-}
+func (r *run) report() { r.session.report(r.synced, r.unsynced(), r.problems()) }
 
 // unsynced says what the first sync waits for, if that is a right: the rest is a matter of time.
 func (r *run) unsynced() string {
@@ -271,7 +209,7 @@ func selectors(in []*meshconfig.LabelSelector) ([]labels.Selector, error) {
 		}
 		sel, err := metav1.LabelSelectorAsSelector(k)
 		if err != nil {
-			return nil, fmt.Errorf("discoverySelectors: %s", strings.TrimSpace(err.Error()))
+			return nil, err
 		}
 		out = append(out, sel)
 	}

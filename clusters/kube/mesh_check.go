@@ -1,10 +1,9 @@
-package file
+package kube
 
 import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,24 +11,22 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	meshconfig "istio.io/api/mesh/v1alpha1"
-
-	"github.com/isthmus-mesh/isthmus/clusters/kube"
 )
 
 // excluded lists the locality settings that have no effect beside others: shares for places leave no
 // place to fail over to.
-func excluded(data []byte, m *meshconfig.MeshConfig) []kube.Fault {
+func excluded(data []byte, m *meshconfig.MeshConfig) []Fault {
 	l := m.GetLocalityLbSetting()
 	if len(l.GetDistribute()) == 0 {
 		return nil
 	}
-	var out []kube.Fault
+	var out []Fault
 	for _, f := range []struct {
 		name string
 		set  bool
 	}{{"failover", len(l.Failover) > 0}, {"failoverPriority", len(l.FailoverPriority) > 0}} {
 		if f.set {
-			out = append(out, kube.Fault{Line: fieldLine(data, f.name), Reason: strconv.Quote(f.name) +
+			out = append(out, Fault{Line: fieldLine(data, f.name), Reason: strconv.Quote(f.name) +
 				` has no effect beside "distribute", which sets every place's share; remove one of the two`})
 		}
 	}
@@ -38,9 +35,9 @@ func excluded(data []byte, m *meshconfig.MeshConfig) []kube.Fault {
 
 // unusable lists values that can't be in force: proxies would refuse everything that is made of them, or
 // nothing would be. Limits of durations and shares are those that Istio validates MeshConfig with, or wider.
-func unusable(data []byte, m *meshconfig.MeshConfig) (out []kube.Fault) {
+func unusable(data []byte, m *meshconfig.MeshConfig) (out []Fault) {
 	bad := func(field, format string, a ...any) {
-		out = append(out, kube.Fault{Line: fieldLine(data, field), Reason: field + ": " + fmt.Sprintf(format, a...)})
+		out = append(out, Fault{Line: fieldLine(data, field), Reason: field + ": " + fmt.Sprintf(format, a...)})
 	}
 	ports(m, bad)
 	durations(m, bad)
@@ -62,10 +59,11 @@ func unusable(data []byte, m *meshconfig.MeshConfig) (out []kube.Fault) {
 	if t := m.GetTrustDomain(); t != "" && !trustDomains.MatchString(t) {
 		bad("trustDomain", "%s has characters that no domain has", strconv.Quote(t))
 	}
+	if _, err := selectors(m.GetDiscoverySelectors()); err != nil {
+		bad("discoverySelectors", "%v", err)
+	}
 	return out
 }
-
-var trustDomains = regexp.MustCompile(`^[A-Za-z0-9._-]{1,255}$`)
 
 func ports(m *meshconfig.MeshConfig, bad func(field, format string, a ...any)) {
 	out, in := m.GetProxyListenPort(), m.GetProxyInboundListenPort()
@@ -110,12 +108,12 @@ func durations(m *meshconfig.MeshConfig, bad func(field, format string, a ...any
 
 // unreachable lists gateways and ranges of networks that can't be, and doubtful what is set aside: a member is
 // in one network.
-func unreachable(data []byte, m *meshconfig.MeshNetworks) (bad, doubtful []kube.Fault) {
+func unreachable(data []byte, m *meshconfig.MeshNetworks) (bad, doubtful []Fault) {
 	owner := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(m.GetNetworks())) {
 		n := m.Networks[name]
-		fault := func(value, format string, a ...any) kube.Fault {
-			return kube.Fault{Line: valueLine(data, value), Reason: "network " + name + ": " + fmt.Sprintf(format, a...)}
+		fault := func(value, format string, a ...any) Fault {
+			return Fault{Line: valueLine(data, value), Reason: "network " + name + ": " + fmt.Sprintf(format, a...)}
 		}
 		for _, g := range n.GetGateways() {
 			if g.GetPort() < 1 || g.GetPort() > 65535 {

@@ -1,0 +1,145 @@
+package kube
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	meshconfig "istio.io/api/mesh/v1alpha1"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
+
+// MeshSettings are mesh-wide settings of one kind.
+type MeshSettings struct {
+	Kind     string        // model.ConfigMesh or model.ConfigNetworks
+	Message  proto.Message // the one that [model.Config] names for the kind
+	Revision string        // a hash of the content
+}
+
+// ParseMesh reads settings of a kind from YAML: the settings themselves, or a ConfigMap that has them
+// under "mesh" or "meshNetworks". It gives nil if there are none. With faults the settings are not to be
+// used; warnings tell what has no effect.
+func ParseMesh(kind string, data []byte) (s *MeshSettings, faults, warnings []Fault) {
+	defer func() {
+		if r := recover(); r != nil {
+			s, faults, warnings = nil, []Fault{{Line: 1, Reason: "can't be read"}}, nil
+		}
+	}()
+	js, line, err := unwrap(data, kind)
+	if err != nil {
+		l, reason := yamlError(err)
+		return nil, []Fault{{Line: line + max(l, 1), Reason: reason}}, nil
+	}
+	if js == nil {
+		return nil, nil, nil
+	}
+	m, faults, warnings := decodeMesh(kind, js, data, line)
+	if len(faults) > 0 {
+		return nil, faults, warnings
+	}
+	sum := sha256.Sum256(js)
+	return &MeshSettings{Kind: kind, Message: m, Revision: hex.EncodeToString(sum[:6])}, nil, warnings
+}
+
+// decodeMesh decodes and checks settings; data is the text that lines are looked up in.
+func decodeMesh(kind string, js, data []byte, line int) (m proto.Message, faults, warnings []Fault) {
+	m = &meshconfig.MeshConfig{}
+	if kind == model.ConfigNetworks {
+		m = &meshconfig.MeshNetworks{}
+	}
+	unknown, err := unmarshalLenient(js, m)
+	if err != nil {
+		reason, field := Reason(err)
+		return nil, []Fault{{Line: max(OnlyLine(data, field), line, 1), Reason: reason}}, nil
+	}
+	if unknown != "" {
+		warnings = []Fault{{Line: fieldLine(data, unknown), Reason: "unknown field " + strconv.Quote(unknown) + " has no effect"}}
+	}
+	var doubtful []Fault
+	switch m := m.(type) {
+	case *meshconfig.MeshNetworks:
+		faults, doubtful = unreachable(data, m)
+	case *meshconfig.MeshConfig:
+		faults, doubtful = unusable(data, m), excluded(data, m)
+	}
+	return m, faults, append(warnings, doubtful...)
+}
+
+// settingsKey is the key of a ConfigMap that has the settings of a kind.
+func settingsKey(kind string) string {
+	if kind == model.ConfigNetworks {
+		return "meshNetworks"
+	}
+	return meshKey
+}
+
+// unwrap gives the settings as JSON, nil if there are none. Line is where they start (0 for the
+// first line) for errors that count from there.
+func unwrap(data []byte, kind string) (js []byte, line int, err error) {
+	js, err = yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, 0, err
+	}
+	if bytes.Equal(bytes.TrimSpace(js), []byte("null")) {
+		return nil, 0, nil
+	}
+	var cm struct {
+		APIVersion string            `json:"apiVersion"`
+		Kind       string            `json:"kind"`
+		Data       map[string]string `json:"data"`
+	}
+	if kjson.UnmarshalCaseSensitivePreserveInts(js, &cm) != nil || cm.Kind != "ConfigMap" {
+		return js, 0, nil
+	}
+	key := settingsKey(kind)
+	text, ok := cm.Data[key]
+	if !ok {
+		return nil, 0, errors.New("the ConfigMap has no key " + strconv.Quote(key))
+	}
+	return unwrapInner(text, fieldLine(data, key))
+}
+
+func unwrapInner(text string, line int) ([]byte, int, error) {
+	js, err := yaml.YAMLToJSONStrict([]byte(text))
+	if err != nil {
+		return nil, line, err
+	}
+	if bytes.Equal(bytes.TrimSpace(js), []byte("null")) {
+		js = []byte("{}")
+	}
+	return js, line, nil
+}
+
+var fieldInError = regexp.MustCompile(`unknown field "([^"]*)"`)
+
+// unmarshalLenient decodes; the first unknown field is named and all of them are dropped.
+func unmarshalLenient(js []byte, m proto.Message) (unknown string, err error) {
+	if err = protojson.Unmarshal(js, m); err == nil {
+		return "", nil
+	}
+	f := fieldInError.FindStringSubmatch(err.Error())
+	if f == nil {
+		return "", err
+	}
+	proto.Reset(m)
+	return f[1], protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(js, m)
+}
+
+// fieldLine finds the line of a field, 1 if it can't.
+func fieldLine(data []byte, field string) int {
+	for i, l := range strings.Split(string(data), "\n") {
+		if strings.HasPrefix(strings.TrimLeft(l, " \t-\""), field+":") {
+			return i + 1
+		}
+	}
+	return 1
+}

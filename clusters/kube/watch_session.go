@@ -1,0 +1,94 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
+
+// session is what one Run of a registry has to do with an API server: its connections, what is read over
+// them, and how that goes.
+type session struct {
+	opts     Options
+	key      model.ShardKey
+	out      model.Sink
+	api      *api
+	queue    *queue
+	contact  *contact
+	feeds    []*feed  // that run from the start to the end
+	reporter reporter // owned by the worker
+}
+
+func newSession(o Options, key model.ShardKey, out model.Sink) (*session, error) {
+	cfg := rest.CopyConfig(o.Config)
+	cfg.QPS, cfg.Burst, cfg.UserAgent = o.QPS, o.Burst, "isthmus"
+	a, err := connect(cfg, o.Timing)
+	if err != nil {
+		return nil, fmt.Errorf("the credential can't be used: %w", err)
+	}
+	s := &session{opts: o, key: key, out: out, api: a, queue: newQueue(), reporter: reporter{log: o.Log, key: key}}
+	s.contact = newContact(a.host, func(kind string, f failure) { o.Metrics.failed(o.Cluster, kind, f) }, s.queue.poke)
+	return s, nil
+}
+
+// read adds a feed of a built-in kind and gives the table that it fills.
+func (s *session) read(b builtin, need need) *table {
+	t := newTable(b.kind, s.queue, s.opts.Metrics.event)
+	s.feeds = append(s.feeds, s.feed(b.at, s.api.core, b.page, t, s.contact.track(b.name(), b.at, need)))
+	return t
+}
+
+func (s *session) feed(at place, c *rest.RESTClient, page func() runtime.Object, to cache.ReflectorStore, outcome func(string, error)) *feed {
+	listed := func(objects int, took time.Duration) { s.opts.Metrics.listed(s.opts.Cluster, objects, took) }
+	return &feed{api: s.api, at: at, client: c, page: page, store: to, outcome: outcome, pause: s.contact.pause, listed: listed}
+}
+
+// follow runs the feeds, and others, and takes a turn whenever something has changed, until ctx ends. All
+// that it started has ended when it returns.
+func (s *session) follow(ctx context.Context, turn func(), others ...func(context.Context)) error {
+	var all sync.WaitGroup
+	ctx, stop := context.WithCancel(ctx)
+	defer s.api.close()
+	defer all.Wait()
+	defer stop()
+	for _, f := range s.feeds {
+		all.Go(func() { f.run(ctx) })
+	}
+	for _, run := range others {
+		all.Go(func() { run(ctx) })
+	}
+	s.queue.poke()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.queue.wake:
+			turn()
+		}
+	}
+}
+
+// report tells the sink how it stands, if that has changed. Before the first full truth a reason of the
+// registry's own may say what it waits for.
+func (s *session) report(synced bool, waiting string, problems []model.Problem) {
+	state, why := model.StateLive, s.contact.lost()
+	switch {
+	case !synced:
+		state = model.StateSyncing
+		if why == "" {
+			why = waiting
+		}
+	case why != "":
+		state = model.StateStale
+	}
+	if st, changed := s.reporter.report(time.Now(), state, why, problems); changed {
+		s.out.Status(st)
+	}
+}
