@@ -33,13 +33,30 @@ type view struct {
 
 // bind adds the shared flags to a command.
 func (v *view) bind(c *cobra.Command) {
+	v.bindHub(c)
+	v.bindFormat(c)
+}
+
+func (v *view) bindHub(c *cobra.Command) {
 	hub := defaultHub
 	if env := os.Getenv(hubEnv); env != "" {
 		hub = env
 	}
 	c.Flags().StringVar(&v.hub, "hub", hub, "URL of the hub's --http-addr, as seen from this machine (or $"+hubEnv+")")
-	c.Flags().StringVarP(&v.format, "output", "o", output.Text, "one of "+strings.Join(output.Formats(), ", "))
-	c.Flags().DurationVar(&v.timeout, "timeout", 10*time.Second, "how long to wait for the hub")
+	c.Flags().DurationVar(&v.timeout, "timeout", 10*time.Second, "how long to wait for the hub's answer")
+}
+
+func (v *view) bindFormat(c *cobra.Command) {
+	c.Flags().StringVarP(&v.format, "output", "o", output.Text, "one of "+formats())
+}
+
+func formats() string { return strings.Join(output.Formats(), ", ") }
+
+func checkFormat(format string) error {
+	if !slices.Contains(output.Formats(), format) {
+		return usageError("-o %s: want one of %s", format, formats())
+	}
+	return nil
 }
 
 // show reads a debug endpoint and prints it: as it came, or as a table.
@@ -55,8 +72,8 @@ func (v *view) show(c *cobra.Command, path string, query url.Values, table func(
 
 // print is show for text that is more than a table.
 func (v *view) print(c *cobra.Command, path string, query url.Values, text func(w io.Writer, raw []byte) error) error {
-	if !slices.Contains(output.Formats(), v.format) {
-		return usageError("-o %s: want one of %s", v.format, strings.Join(output.Formats(), ", "))
+	if err := checkFormat(v.format); err != nil {
+		return err
 	}
 	raw, err := v.get(c.Context(), path, query)
 	if err != nil {
@@ -113,7 +130,7 @@ func (v *view) get(ctx context.Context, path string, query url.Values) ([]byte, 
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	res, err := client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no hub answers at %s; start one with 'isthmus serve --dir DIR', or name another with --hub: %w", v.hub, err)
+		return nil, fmt.Errorf("no hub answers at %s; start one with 'isthmus serve', or name another with --hub: %w", v.hub, err)
 	}
 	defer res.Body.Close()
 	return body(res)

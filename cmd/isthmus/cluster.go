@@ -16,8 +16,8 @@ import (
 )
 
 func newCluster(now func() time.Time) *cobra.Command {
-	c := &cobra.Command{Use: "cluster", Short: "The clusters of a hub and their registries"}
-	c.AddCommand(newClusterList(now))
+	c := &cobra.Command{Use: "cluster", Short: "The clusters of a hub: list, add, remove, check"}
+	c.AddCommand(newClusterList(now), newClusterAdd(now), newClusterRemove(now), newClusterCheck(now))
 	return c
 }
 
@@ -31,8 +31,9 @@ func newClusterList(now func() time.Time) *cobra.Command {
 SYNC is syncing, timeout or synced: whether it has ever delivered everything. STATE is the contact now:
 a stale registry keeps serving its last good data. SLICES counts objects that list endpoints, PROBLEMS
 items that can't be read and keep their last good content, NOT-SERVED objects of kinds that this version
-accepts but does not use; -o wide lists the last two behind the table, and endpoints of services that
-nothing defines.`,
+accepts but does not use; -o wide lists the last two behind the table, endpoints of services that nothing
+defines, and credentials that are not used. It has two columns more: EXPIRES is how long the credential is
+valid still, SECRET where it is from.`,
 		Example: "  isthmus cluster list\n  isthmus cluster list -o wide\n  isthmus cluster list -o json | jq -r '.[] | select(.state != \"live\") | .id'",
 		Args:    none,
 	}
@@ -41,7 +42,11 @@ nothing defines.`,
 		err := v.show(c, "/debug/clusterz", nil, func(raw []byte) (*output.Table, error) {
 			var err error
 			clusters, err = decode[[]debug.Cluster](raw)
-			return clusterTable(clusters, v.now()), err
+			t := clusterTable(clusters, v.now())
+			if !v.wide() {
+				t.Without("EXPIRES", "SECRET")
+			}
+			return t, err
 		})
 		if err != nil || !v.wide() {
 			return err
@@ -53,7 +58,7 @@ nothing defines.`,
 }
 
 func clusterTable(clusters []debug.Cluster, now time.Time) *output.Table {
-	t := &output.Table{Header: []string{"CLUSTER", "PROVIDER", "SYNC", "STATE", "FOR", "SERVICES", "SLICES", "WORKLOADS", "PROBLEMS", "NOT-SERVED"}}
+	t := &output.Table{Header: []string{"CLUSTER", "PROVIDER", "SYNC", "STATE", "FOR", "SERVICES", "SLICES", "WORKLOADS", "PROBLEMS", "NOT-SERVED", "EXPIRES", "SECRET"}}
 	for _, c := range clusters {
 		rows := func(k model.Kind) string { return strconv.Itoa(c.Rows[k.String()]) }
 		notServed := 0
@@ -61,9 +66,20 @@ func clusterTable(clusters []debug.Cluster, now time.Time) *output.Table {
 			notServed += n
 		}
 		t.Add(c.ID, c.Provider, c.SyncStatus, c.State, age(c.Since, now), rows(model.RowService), rows(model.RowEndpoints),
-			rows(model.RowWorkload), strconv.Itoa(len(c.Problems)), strconv.Itoa(notServed))
+			rows(model.RowWorkload), strconv.Itoa(len(c.Problems)), strconv.Itoa(notServed), expiry(c.Credential, now), c.SecretName)
 	}
 	return t
+}
+
+// expiry is how long a credential is valid still.
+func expiry(c *debug.Credential, now time.Time) string {
+	switch {
+	case c == nil || c.Expires.IsZero():
+		return ""
+	case !c.Expires.After(now):
+		return "expired"
+	}
+	return age(now, c.Expires)
 }
 
 // clusterDetails prints one line per thing that wants attention.
@@ -72,6 +88,14 @@ func clusterDetails(c *cobra.Command, clusters []debug.Cluster) error {
 	for _, x := range clusters {
 		if x.Error != "" {
 			t.Add(x.ID, "contact", x.Provider, x.Error)
+		}
+		for _, c := range credentials(x) {
+			if c.Reason != "" && c.Reason != x.Error {
+				t.Add(x.ID, "credential", c.Source, c.Reason)
+			}
+			if c.Warning != "" {
+				t.Add(x.ID, "credential", c.Source, c.Warning)
+			}
 		}
 		if x.Replacement != "" {
 			t.Add(x.ID, "replacement", x.Provider, x.Replacement)
@@ -91,6 +115,14 @@ func clusterDetails(c *cobra.Command, clusters []debug.Cluster) error {
 	}
 	fmt.Fprintln(c.OutOrStdout())
 	return t.Write(c.OutOrStdout())
+}
+
+// credentials are all of a cluster, the one in force first.
+func credentials(c debug.Cluster) []debug.Credential {
+	if c.Credential == nil {
+		return c.NotUsed
+	}
+	return append([]debug.Credential{*c.Credential}, c.NotUsed...)
 }
 
 func place(p debug.Problem) string {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/isthmus-mesh/isthmus/test/env"
 )
 
 // logbook is a log that tests wait on: whatever happens in a hub, it says so.
@@ -74,12 +76,27 @@ func startHub(t *testing.T, files map[string]string, flags ...string) *running {
 	for path, text := range files {
 		r.write(t, path, text)
 	}
+	return r.start(t, append([]string{"--dir", r.dir}, flags...)...)
+}
+
+// startKubeHub runs a hub whose config cluster is c.
+func startKubeHub(t *testing.T, c *env.Cluster, flags ...string) *running {
+	t.Helper()
+	r := &running{dir: t.TempDir(), log: newLogbook(t)}
+	r.write(t, "primary.yaml", string(c.Kubeconfig(env.AdminToken)))
+	return r.start(t, append([]string{"--kubeconfig", r.path("primary.yaml")}, flags...)...)
+}
+
+func (r *running) path(name string) string { return filepath.Join(r.dir, name) }
+
+func (r *running) start(t *testing.T, flags ...string) *running {
+	t.Helper()
 	o := &serveOptions{}
 	opened := make(chan addresses, 1)
 	o.opened = func(a addresses) { opened <- a }
 	c := serveCommand(o)
 	c.SetErr(r.log)
-	c.SetArgs(append([]string{"--dir", r.dir, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--monitoring-addr", "127.0.0.1:0"}, flags...))
+	c.SetArgs(append([]string{"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--monitoring-addr", "127.0.0.1:0"}, flags...))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- c.ExecuteContext(ctx) }()
@@ -108,7 +125,7 @@ func (r *running) write(t *testing.T, path, text string) {
 		t.Fatal(err)
 	}
 	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
-	if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(next, path); err != nil {

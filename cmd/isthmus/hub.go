@@ -19,6 +19,8 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate"
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters"
+	"github.com/isthmus-mesh/isthmus/clusters/dns"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/health"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
@@ -37,6 +39,7 @@ type hub struct {
 	controller *aggregate.Controller
 	xds        *xds.Server
 	sources    []source
+	names      *dns.Registry // of gateways
 
 	stopping atomic.Bool
 }
@@ -49,18 +52,19 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 		Ready: func() bool { return h.ready() == nil }, KnownCluster: h.knows, ClusterAliases: o.clusterAliases(),
 		OnPushCost: func(d time.Duration) { h.controller.PushCost(d) },
 	})
+	h.names = dns.New(dns.Options{Cluster: model.ClusterID(o.clusterID), Log: log})
 	h.snapshots = pushcontext.NewHub(h.xds.Notify)
 	h.xds.UseHub(h.snapshots)
 	h.controller = aggregate.New(aggregate.Options{
-		Hub: h.snapshots, Log: log, Registerer: h.metrics, ConfigCluster: model.ClusterID(o.clusterID), DomainSuffix: o.domain, TrustDomain: o.trustDomain,
+		Hub: h.snapshots, Log: log, Registerer: h.metrics, ConfigCluster: model.ClusterID(o.clusterID), DomainSuffix: o.domain, TrustDomain: o.trustDomain, OnHosts: h.names.Want,
 		SyncTimeout: orNever(o.syncTimeout), StaleAfter: orNever(o.staleAfter),
 		EndpointQuiet: orAtOnce(o.endpointQuiet), EndpointMax: orAtOnce(o.endpointMax),
 		ShapeQuiet: orAtOnce(o.configQuiet), ShapeMax: orAtOnce(o.configMax),
 	})
 	h.metrics.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&debug.Collector{Shards: h.controller.Shards, ConfigCluster: model.ClusterID(o.clusterID), Version: version, Started: time.Now(), Now: time.Now},
-		&health.Collector{Snapshot: h.snapshots.Current, Shards: h.controller.Shards, Sidecars: h.sidecars},
+		&debug.Collector{Shards: h.controller.Shards, ConfigCluster: model.ClusterID(o.clusterID), Members: h.members, Version: version, Started: time.Now(), Now: time.Now},
+		&health.Collector{Snapshot: h.snapshots.Current, Shards: h.controller.Shards, Sidecars: h.sidecars, Classes: h.classes},
 	)
 	kinds := sources()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
@@ -108,6 +112,15 @@ func (h *hub) sidecars() []pushcontext.Reader {
 	return out
 }
 
+// classes are those of connected proxies.
+func (h *hub) classes() []gen.Class {
+	var out []gen.Class
+	for _, c := range h.xds.Connections() {
+		out = append(out, c.Class)
+	}
+	return out
+}
+
 func (h *hub) ready() error {
 	switch {
 	case h.stopping.Load():
@@ -126,21 +139,27 @@ func serve(ctx context.Context, o *serveOptions, log *slog.Logger) error {
 	}
 	defer ls.close()
 	h := newHub(o, log)
-	clusters := 0
+	h.controller.Attach(h.names)
 	for _, s := range h.sources {
 		if err := s.Scan(); err != nil {
 			return err
 		}
-		clusters += len(s.Clusters())
-	}
-	if clusters == 0 {
-		log.Warn("there is no cluster yet: each folder in --dir is one; of the files in it only mesh.yaml and networks.yaml are read", "dir", o.dir)
 	}
 	return h.run(ctx, ls)
 }
 
-// isCluster tells clusters from the registry of mesh-wide settings.
-func isCluster(s pushcontext.ShardInfo) bool { return s.Key.Provider != model.ProviderMesh }
+// isCluster tells clusters from the registries of the hub's own affairs.
+func isCluster(s pushcontext.ShardInfo) bool {
+	return s.Key.Provider != model.ProviderMesh && s.Key.Provider != model.ProviderDNS
+}
+
+// members are the credentials of all sources.
+func (h *hub) members() (out []clusters.Member) {
+	for _, s := range h.sources {
+		out = append(out, s.Members()...)
+	}
+	return out
+}
 
 // run starts everything, waits for the end of ctx or of any part, and ends in the order that costs
 // proxies least: not ready, streams told to go elsewhere, then the rest.
@@ -210,7 +229,7 @@ func (h *hub) stop(ctx context.Context, rpc *grpc.Server) {
 func (h *hub) debug() http.Handler {
 	return debug.New(debug.Options{
 		Snapshot: h.snapshots.Current, Between: h.snapshots.Between, Shards: h.controller.Shards, Ready: h.ready,
-		Proxies: debug.XDS{Server: h.xds}, ConfigCluster: model.ClusterID(h.opts.clusterID),
+		Proxies: debug.XDS{Server: h.xds}, ConfigCluster: model.ClusterID(h.opts.clusterID), Members: h.members,
 	})
 }
 

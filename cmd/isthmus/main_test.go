@@ -1,9 +1,12 @@
 package main
 
 import (
+	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/isthmus-mesh/isthmus/test/env"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+var servers env.Pool
+
+func TestMain(m *testing.M) { os.Exit(servers.Main(m)) }

@@ -87,7 +87,7 @@ func TestReferenceHasEveryMetric(t *testing.T) {
 	doc := section(t, reference(t), "## Metrics")
 	o := &serveOptions{}
 	serveCommand(o) // for the defaults
-	o.dir = t.TempDir()
+	o.dir, o.kube.kubeconfig = t.TempDir(), "primary.yaml"
 	h := newHub(o, slog.New(slog.DiscardHandler))
 	registered := map[string]bool{}
 	ch := make(chan *prometheus.Desc)

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters"
 	"github.com/isthmus-mesh/isthmus/clusters/file"
 )
 
@@ -14,8 +15,8 @@ import (
 type source interface {
 	// Scan attaches those that exist now, so that serving waits for them.
 	Scan() error
-	// Clusters names those that Scan attached.
-	Clusters() []model.ClusterID
+	// Members are the credentials of the clusters, none if they need none.
+	Members() []clusters.Member
 	// Run follows changes until ctx ends.
 	Run(ctx context.Context) error
 }
@@ -31,7 +32,8 @@ type sourceDeps struct {
 // sources maps each kind to its constructor; one returns nil if its flags are not set.
 func sources() map[string]func(sourceDeps) source {
 	return map[string]func(sourceDeps) source{
-		"dir": folders,
+		"dir":        folders,
+		"kubernetes": newKubeSource,
 	}
 }
 
@@ -44,11 +46,30 @@ func folders(d sourceDeps) source {
 		Name: "isthmus_file_problems_total", Help: "Items of a cluster's folder that could not be used, counted once each.",
 	}, []string{"cluster"})
 	d.registerer.MustRegister(problems)
-	return file.NewRoot(file.RootOptions{
+	return &folder{log: d.log, dir: d.opts.dir, Root: file.NewRoot(file.RootOptions{
 		Dir: d.opts.dir, Mesh: model.ClusterID(d.opts.clusterID),
 		Member: file.Options{
 			DomainSuffix: d.opts.domain, TrustDomain: d.opts.trustDomain, SystemNamespace: d.opts.systemNamespace, Log: d.log,
 			OnProblem: func(k model.ShardKey, _ model.Problem) { problems.WithLabelValues(string(k.Cluster)).Inc() },
 		},
-	}, d.life)
+	}, d.life)}
 }
+
+// folder is --dir.
+type folder struct {
+	*file.Root
+	log *slog.Logger
+	dir string
+}
+
+// Scan implements source.
+func (f *folder) Scan() error {
+	err := f.Root.Scan()
+	if err == nil && len(f.Root.Clusters()) == 0 {
+		f.log.Warn("there is no cluster yet: each folder in --dir is one; of the files in it only mesh.yaml and networks.yaml are read", "dir", f.dir)
+	}
+	return err
+}
+
+// Members implements source.
+func (f *folder) Members() []clusters.Member { return nil }

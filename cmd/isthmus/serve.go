@@ -14,6 +14,7 @@ import (
 // serveOptions are the flags of serve.
 type serveOptions struct {
 	dir            string
+	kube           kubeOptions
 	grpcAddr       string
 	secureGRPCAddr string
 	mcpAddr        string
@@ -48,17 +49,25 @@ func newServe() *cobra.Command { return serveCommand(&serveOptions{}) }
 
 func serveCommand(o *serveOptions) *cobra.Command {
 	c := &cobra.Command{
-		Use:   "serve --dir DIR",
+		Use:   "serve (--kubeconfig FILE | --in-cluster | --clusters-dir DIR | --dir DIR)",
 		Short: "Run the hub",
 		Long: `Run the hub: read the clusters, merge them, and serve the result to Envoy proxies.
 
-DIR holds mesh.yaml (Istio MeshConfig, optional), networks.yaml (MeshNetworks, optional) and one folder
-per cluster with Kubernetes and Istio YAML. Changes on disk are picked up at once; a file that can't be
+With --kubeconfig, or in a pod, the hub reads that cluster, the config cluster, and every remote cluster
+that a Secret labelled istio/multiCluster=true in its system namespace has a kubeconfig of: 'isthmus cluster
+add' writes such Secrets. --clusters-dir is a folder of kubeconfigs with the same effect. Each cluster is
+read from its API server; credentials may change at any time, and the old one serves until the new one works.
+
+--dir is a folder with mesh.yaml (Istio MeshConfig, optional), networks.yaml (MeshNetworks, optional) and one
+folder per cluster with Kubernetes and Istio YAML. Changes on disk are picked up at once; a file that can't be
 read keeps its last good content and shows in 'isthmus cluster list -o wide'.
 
 Every listen address may be empty: then that server is off. /ready on --http-addr answers 200 once every
 cluster has been read or its --sync-timeout has passed; until then proxies are told to come again.`,
-		Example: `  isthmus serve --dir examples/two-clusters
+		Example: `  isthmus serve --kubeconfig primary.yaml --state-dir /var/lib/isthmus
+  isthmus serve --in-cluster --cluster-id east
+  isthmus serve --clusters-dir /etc/isthmus/clusters --mesh-config mesh.yaml
+  isthmus serve --dir examples/two-clusters
   isthmus serve --dir /etc/isthmus --cluster-id east --log-format json
   isthmus serve --dir DIR --grpc-addr 127.0.0.1:15010 --http-addr 127.0.0.1:8080 --monitoring-addr ''`,
 		Args: none,
@@ -80,17 +89,18 @@ cluster has been read or its --sync-timeout has passed; until then proxies are t
 func (o *serveOptions) bind(c *cobra.Command) {
 	f := c.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.dir, "dir", "", "`DIR` with one folder per cluster (required)")
+	o.kube.bind(f)
+	f.StringVar(&o.dir, "dir", "", "`DIR` with one folder of YAML per cluster")
 	f.StringVar(&o.grpcAddr, "grpc-addr", ":15010", "`HOST:PORT` of xDS for proxies, plaintext")
 	f.StringVar(&o.secureGRPCAddr, "secure-grpc-addr", "", "`HOST:PORT` of xDS for proxies, TLS; not available in this version")
 	f.StringVar(&o.mcpAddr, "mcp-addr", "", "`HOST:PORT` of MCP (Mesh Configuration Protocol) for other hubs; not available in this version")
 	f.StringVar(&o.httpAddr, "http-addr", ":8080", "`HOST:PORT` of /ready for anybody, /debug for callers on this machine")
 	f.StringVar(&o.monitoringAddr, "monitoring-addr", ":15014", "`HOST:PORT` of /metrics and /version")
-	f.StringVar(&o.clusterID, "cluster-id", "", "configuration `CLUSTER`: its definitions win conflicts (default: none, the oldest definition wins)")
+	f.StringVar(&o.clusterID, "cluster-id", "", "id of the config `CLUSTER`: its definitions win conflicts (default: Kubernetes if there is a config cluster, else none: the oldest definition wins)")
 	f.StringToStringVar(&o.aliases, "cluster-aliases", nil, "`ALIAS=CLUSTER`: proxies that name ALIAS as their cluster are in CLUSTER; may be repeated")
 	f.StringVar(&o.domain, "domain", "cluster.local", "`SUFFIX` of the names of Kubernetes services")
-	f.StringVar(&o.trustDomain, "trust-domain", "", "trust `DOMAIN` of the identities of workloads in the clusters (default: trustDomain of mesh.yaml, or cluster.local)")
-	f.StringVar(&o.systemNamespace, "system-namespace", "istio-system", "`NAMESPACE` whose label topology.istio.io/network names a cluster's network")
+	f.StringVar(&o.trustDomain, "trust-domain", "", "trust `DOMAIN` of the identities of workloads in the clusters (default: trustDomain of the mesh's settings, or cluster.local)")
+	f.StringVar(&o.systemNamespace, "system-namespace", "istio-system", "`NAMESPACE` of the Secrets of remote clusters and of the mesh's settings; its label topology.istio.io/network names a cluster's network")
 	f.DurationVar(&o.syncTimeout, "sync-timeout", 30*time.Second, "how long serving waits for each cluster at the start; 0 = for ever")
 	f.DurationVar(&o.staleAfter, "stale-after", 5*time.Minute, "how long without contact until other clusters use a cluster's endpoints last; 0 = never")
 	f.DurationVar(&o.endpointQuiet, "endpoint-debounce", 20*time.Millisecond, "how long endpoints must be quiet until changes are sent")
@@ -110,9 +120,10 @@ const leastRequest = 64 << 10
 
 // check refuses what can't work, before anything starts.
 func (o *serveOptions) check() error {
+	o.kube.detect(o.dir)
 	switch {
-	case o.dir == "":
-		return usageError("--dir is missing: name a folder with one folder per cluster, e.g. 'isthmus serve --dir examples/two-clusters'")
+	case o.dir == "" && !o.kube.any():
+		return usageError("there is nothing to serve: name the config cluster with --kubeconfig, kubeconfigs with --clusters-dir, or a folder with one folder per cluster with --dir, e.g. 'isthmus serve --dir examples/two-clusters'")
 	case o.secureGRPCAddr != "":
 		return usageError("--secure-grpc-addr is not available in this version: leave it empty and use --grpc-addr")
 	case o.mcpAddr != "":
@@ -124,8 +135,26 @@ func (o *serveOptions) check() error {
 	case o.grpcAddr == "" && o.httpAddr == "" && o.monitoringAddr == "":
 		return usageError("every listen address is empty: nothing would be served")
 	}
-	if err := o.checkValues(); err != nil {
-		return err
+	for _, check := range []func() error{o.checkValues, o.checkDir, o.kube.check} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	if o.clusterID == "" && o.kube.hasPrimary() {
+		o.clusterID = defaultClusterID
+	}
+	return nil
+}
+
+// defaultClusterID is Istio's CLUSTER_ID.
+const defaultClusterID = "Kubernetes"
+
+func (o *serveOptions) checkDir() error {
+	if o.dir == "" {
+		return nil
+	}
+	if o.kube.meshConfig != "" || o.kube.meshNetworks != "" {
+		return usageError("--mesh-config and --mesh-networks don't go with --dir, which has its own mesh.yaml and networks.yaml")
 	}
 	if info, err := os.Stat(o.dir); err != nil {
 		return fmt.Errorf("--dir: %w", err)

@@ -4,15 +4,20 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
-func (h *handler) clusters(*http.Request) (any, error) {
+func (h *handler) clusterz(*http.Request) (any, error) {
 	out := Clusters(h.Shards(), h.ConfigCluster)
 	if pc := h.Snapshot(); pc != nil {
 		addOrphans(out, pc)
+	}
+	if h.Members != nil {
+		out = addMembers(out, h.Members())
 	}
 	return out, nil
 }
@@ -38,19 +43,75 @@ func addOrphans(clusters []Cluster, pc *pushcontext.PushContext) {
 func Clusters(shards []pushcontext.ShardInfo, config model.ClusterID) []Cluster {
 	out := make([]Cluster, 0, len(shards))
 	for _, s := range shards {
-		out = append(out, cluster(s))
+		c := cluster(s)
+		c.ConfigCluster = config != "" && s.Key.Cluster == config && s.Key.Provider == model.ProviderKubernetes
+		out = append(out, c)
 	}
 	rank := func(c Cluster) int {
-		if c.ID == string(config) {
-			return 0
+		switch {
+		case c.ID != string(config):
+			return 2
+		case hubs(model.ProviderID(c.Provider)):
+			return 1
 		}
-		return 1
+		return 0
 	}
 	slices.SortFunc(out, func(a, b Cluster) int {
 		return cmp.Or(rank(a)-rank(b), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Provider, b.Provider))
 	})
 	return out
 }
+
+// hubs tells the registries of the hub's own affairs from those of clusters.
+func hubs(p model.ProviderID) bool { return p == model.ProviderMesh || p == model.ProviderDNS }
+
+// addMembers says which credential each cluster is read with, and which are not used.
+func addMembers(out []Cluster, members []clusters.Member) []Cluster {
+	at := map[string]int{}
+	for i, c := range out {
+		if c.Provider == string(model.ProviderKubernetes) {
+			at[c.ID] = i
+		}
+	}
+	for _, m := range members {
+		id := string(m.Cluster)
+		i, known := at[id]
+		if !known {
+			out = append(out, unattached(m))
+			if i = len(out) - 1; id != "" {
+				at[id] = i
+			}
+		}
+		c := Credential{Source: m.Source, Hash: ShortHash(m.Hash), Reason: m.Reason, Warning: m.Warning, Created: m.Created, Expires: m.Expires}
+		if m.Owner || !known {
+			out[i].Credential, out[i].SecretName = &c, secretName(m.Source)
+		} else {
+			out[i].NotUsed = append(out[i].NotUsed, c)
+		}
+	}
+	return out
+}
+
+// unattached stands for the registry of a credential that has none.
+func unattached(m clusters.Member) Cluster {
+	c := Cluster{ID: string(m.Cluster), Provider: string(model.ProviderKubernetes), SyncStatus: "syncing", State: string(model.StateSyncing), Rows: map[string]int{}}
+	if !m.Owner {
+		c.SyncStatus, c.State, c.Error = "timeout", string(model.StateTimeout), m.Reason
+	}
+	return c
+}
+
+// secretName gives "namespace/name" if a credential is from a Secret.
+func secretName(source string) string {
+	name, ok := strings.CutPrefix(source, "Secret ")
+	if !ok {
+		return ""
+	}
+	return name
+}
+
+// ShortHash is as much of a credential's hash as tells it from the cluster's others.
+func ShortHash(hash string) string { return hash[:min(len(hash), 12)] }
 
 func cluster(s pushcontext.ShardInfo) Cluster {
 	c := Cluster{

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
@@ -15,6 +16,8 @@ var (
 	uptime          = prometheus.NewDesc("istiod_uptime_seconds", "Seconds since the hub started.", nil, nil)
 	problemsDesc    = prometheus.NewDesc("isthmus_shard_problems", "Items that can't be read and keep their last good content.", []string{"cluster", "provider"}, nil)
 	notServedDesc   = prometheus.NewDesc("isthmus_config_not_served", "Objects that are accepted but not used by this version.", []string{"cluster", "provider", "kind"}, nil)
+	expiryDesc      = prometheus.NewDesc("isthmus_credential_expiry_timestamp_seconds", "When the credential of each cluster ends, in Unix time, where it says so.", []string{"cluster"}, nil)
+	notUsedDesc     = prometheus.NewDesc("isthmus_credentials_not_used", "Credentials that are refused, or whose cluster has another.", nil, nil)
 	info            = prometheus.NewDesc("pilot_info", "1; the label is the hub's version.", []string{"version"}, nil)
 )
 
@@ -23,6 +26,7 @@ var (
 type Collector struct {
 	Shards        func() []pushcontext.ShardInfo
 	ConfigCluster model.ClusterID
+	Members       func() []clusters.Member // nil if no cluster has a credential
 	Version       string
 	Started       time.Time
 	Now           func() time.Time
@@ -30,7 +34,7 @@ type Collector struct {
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{managedClusters, syncStatusDesc, problemsDesc, notServedDesc, uptime, info} {
+	for _, d := range []*prometheus.Desc{managedClusters, syncStatusDesc, problemsDesc, notServedDesc, expiryDesc, notUsedDesc, uptime, info} {
 		ch <- d
 	}
 }
@@ -49,6 +53,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 			gauge(notServedDesc, float64(n), cluster, provider, kind)
 		}
 	}
+	c.credentials(gauge)
 	count := map[string]int{"local": 0, "remote": 0}
 	for id, status := range c.status() {
 		kind := "remote"
@@ -63,12 +68,28 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+func (c *Collector) credentials(gauge func(*prometheus.Desc, float64, ...string)) {
+	if c.Members == nil {
+		return
+	}
+	notUsed := 0
+	for _, m := range c.Members() {
+		if m.Owner && !m.Expires.IsZero() {
+			gauge(expiryDesc, float64(m.Expires.Unix()), string(m.Cluster))
+		}
+		if m.Reason != "" {
+			notUsed++
+		}
+	}
+	gauge(notUsedDesc, float64(notUsed))
+}
+
 // status is each cluster's: that of its registry that is furthest behind.
 func (c *Collector) status() map[model.ClusterID]string {
 	out := map[model.ClusterID]string{}
 	behind := map[string]int{"synced": 1, "timeout": 2, "syncing": 3}
 	for _, s := range c.Shards() {
-		if s.Key.Provider == model.ProviderMesh {
+		if hubs(s.Key.Provider) {
 			continue
 		}
 		if now := syncStatus(s); behind[now] > behind[out[s.Key.Cluster]] {

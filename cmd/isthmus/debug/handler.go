@@ -8,6 +8,7 @@ import (
 	"net/http/pprof"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
@@ -19,6 +20,7 @@ type Options struct {
 	Ready         func() error                   // nil, or why the hub does not serve yet
 	Proxies       Proxies
 	ConfigCluster model.ClusterID
+	Members       func() []clusters.Member // credentials; nil if no cluster has one
 }
 
 // Path is one debug endpoint.
@@ -31,14 +33,14 @@ type Path struct {
 // Paths are the endpoints that answer with JSON, in the order of the index.
 func Paths() []Path {
 	return []Path{
-		{"/debug/clusterz", "registries: contact with the source, rows, problems, kinds not served", (*handler).clusters},
+		{"/debug/clusterz", "registries: contact with the source, rows, problems, kinds not served, credentials", (*handler).clusterz},
 		{"/debug/registryz", "merged services; ?namespace=NS for one namespace", (*handler).services},
 		{"/debug/servicez", "why a service has the endpoints it has: ?host=HOST[&namespace=NS][&proxyID=PROXY]", (*handler).explain},
 		{"/debug/endpointz", "endpoints by host, namespace and shard; ?host=HOST for one", (*handler).endpoints},
 		{"/debug/endpointShardz", "the same as endpointz", (*handler).endpoints},
 		{"/debug/configz", "configuration objects, served or not; ?kind=KIND for one kind", (*handler).configs},
 		{"/debug/mesh", "mesh-wide settings in force", (*handler).mesh},
-		{"/debug/networkz", "gateways between networks", (*handler).networks},
+		{"/debug/networkz", "gateways between networks, with what their names stand for", (*handler).networks},
 		{"/debug/push_status", "the newest version, what made it, and resources that could not be generated", (*handler).pushStatus},
 		{"/debug/connections", "connected proxies", (*handler).connections},
 		{"/debug/syncz", "per proxy and type, the nonce sent and the nonce acknowledged", (*handler).sync},

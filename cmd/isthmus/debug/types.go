@@ -9,22 +9,35 @@ package debug
 import "time"
 
 // Cluster is one registry: an element of /debug/clusterz, which istiod's tools read as
-// {id, secretName, syncStatus}.
+// {id, secretName, syncStatus}. A credential whose cluster can't be told is an element too.
 type Cluster struct {
-	ID          string         `json:"id"`
-	SecretName  string         `json:"secretName"` // always "" for registries that need no credentials
-	SyncStatus  string         `json:"syncStatus"` // "syncing", "synced" or "timeout"
-	Provider    string         `json:"provider"`
-	State       string         `json:"state"` // of the contact with the source: see model.State
-	Since       time.Time      `json:"since,omitzero"`
-	SyncedAt    time.Time      `json:"syncedAt,omitzero"`
-	LastEvent   time.Time      `json:"lastEvent,omitzero"`
-	Error       string         `json:"error,omitempty"`
-	Replacement string         `json:"replacement,omitempty"` // why a pending replacement has not taken over
-	Rows        map[string]int `json:"rows"`                  // by kind: service, endpoints, workload, config
-	NotServed   map[string]int `json:"notServed,omitempty"`   // accepted objects that nothing uses yet, by kind
-	NoService   map[string]int `json:"noService,omitempty"`   // endpoints of services that nobody defines, by "namespace/host"
-	Problems    []Problem      `json:"problems,omitempty"`
+	ID            string         `json:"id"`
+	SecretName    string         `json:"secretName"` // "namespace/name" of the Secret with its credential; "" if it is from elsewhere, or none is needed
+	SyncStatus    string         `json:"syncStatus"` // "syncing", "synced" or "timeout"
+	ConfigCluster bool           `json:"configCluster,omitempty"`
+	Provider      string         `json:"provider"`
+	State         string         `json:"state"` // of the contact with the source: see model.State
+	Since         time.Time      `json:"since,omitzero"`
+	SyncedAt      time.Time      `json:"syncedAt,omitzero"`
+	LastEvent     time.Time      `json:"lastEvent,omitzero"`
+	Error         string         `json:"error,omitempty"`
+	Replacement   string         `json:"replacement,omitempty"` // why a pending replacement has not taken over
+	Rows          map[string]int `json:"rows"`                  // by kind: service, endpoints, workload, config
+	NotServed     map[string]int `json:"notServed,omitempty"`   // accepted objects that nothing uses yet, by kind
+	NoService     map[string]int `json:"noService,omitempty"`   // endpoints of services that nobody defines, by "namespace/host"
+	Problems      []Problem      `json:"problems,omitempty"`
+	Credential    *Credential    `json:"credential,omitempty"`
+	NotUsed       []Credential   `json:"notUsed,omitempty"` // other credentials of the cluster
+}
+
+// Credential is what a cluster's API server is read with. It says nothing that is secret.
+type Credential struct {
+	Source  string    `json:"source"`           // "Secret namespace/name", or a file's path
+	Hash    string    `json:"hash,omitempty"`   // starts the SHA-256 of the kubeconfig: see ShortHash
+	Reason  string    `json:"reason,omitempty"` // why it is not used
+	Warning string    `json:"warning,omitempty"`
+	Created time.Time `json:"created,omitzero"`
+	Expires time.Time `json:"expires,omitzero"`
 }
 
 // Problem is one item of a source that keeps its last good content.

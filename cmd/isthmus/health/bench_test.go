@@ -7,10 +7,20 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
 )
 
 // BenchmarkChecks is what the first scrape of a version costs with 10 000 services of 10 endpoints.
 func BenchmarkChecks(b *testing.B) {
+	pc := tenThousand()
+	for b.Loop() {
+		for _, c := range checks() {
+			c.count(pc)
+		}
+	}
+}
+
+func tenThousand() *pushcontext.PushContext {
 	var views []*pushcontext.ServiceView
 	for i := range 10_000 {
 		v := service(fmt.Sprintf("s%d.example", i), web, tcp)
@@ -25,10 +35,17 @@ func BenchmarkChecks(b *testing.B) {
 		}
 		views = append(views, v)
 	}
-	pc := snapshot(pushcontext.NewBuilder(), views...)
+	return snapshot(pushcontext.NewBuilder(), views...)
+}
+
+// BenchmarkLeftOut is the same for what is left out, with proxies of 60 classes.
+func BenchmarkLeftOut(b *testing.B) {
+	pc := tenThousand()
+	classes := map[gen.Class]struct{}{}
+	for i := range 60 {
+		classes[proxy(fmt.Sprintf("c%d", i), "shop")] = struct{}{}
+	}
 	for b.Loop() {
-		for _, c := range checks() {
-			c.count(pc)
-		}
+		countLeftOut(pc, classes)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
 )
 
 // check is one number about a snapshot.
@@ -38,8 +39,10 @@ type Collector struct {
 	Snapshot func() *pushcontext.PushContext
 	Shards   func() []pushcontext.ShardInfo
 	Sidecars func() []pushcontext.Reader // that are connected
+	Classes  func() []gen.Class          // of connected proxies
 
 	newest atomic.Pointer[result]
+	left   atomic.Pointer[leftOut]
 }
 
 // result is the numbers of one version, in the order of checks.
@@ -54,6 +57,11 @@ func rejected() *prometheus.Desc {
 	return desc("pilot_total_rejected_configs", "Items of the clusters' configuration that can't be used, now.")
 }
 
+func leftOutDesc() *prometheus.Desc {
+	return prometheus.NewDesc("isthmus_endpoints_left_out",
+		"Endpoints by service port that no proxy, or not every connected proxy that sees the service, is sent.", []string{"reason"}, nil)
+}
+
 func unserving() []*prometheus.Desc {
 	const help = "Connected sidecars at addresses that back no service."
 	return []*prometheus.Desc{desc("pilot_no_ip", help), desc("pilot_k8s_proxies_with_no_service_targets", help)}
@@ -65,6 +73,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- desc(k.name, k.help)
 	}
 	ch <- rejected()
+	ch <- leftOutDesc()
 	for _, d := range unserving() {
 		ch <- d
 	}
@@ -88,6 +97,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		problems += len(s.Status.Problems)
 	}
 	gauge(rejected(), problems)
+	for reason, n := range c.leftOut(pc) {
+		ch <- prometheus.MustNewConstMetric(leftOutDesc(), prometheus.GaugeValue, float64(n), string(reason))
+	}
 	idle := c.unserving(pc)
 	for _, d := range unserving() {
 		gauge(d, idle)

@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/test/golden"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
 )
 
 // service is a view of a service that nothing is wrong with.
@@ -171,6 +172,8 @@ func sidecars() []pushcontext.Reader {
 	return []pushcontext.Reader{at("10.0.0.1"), at("10.0.0.99")}
 }
 
+func nobody() []gen.Class { return nil }
+
 func scrape(t *testing.T, c *Collector) string {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -184,13 +187,13 @@ func TestExposition(t *testing.T) {
 	t.Parallel()
 	pc := snapshot(pushcontext.NewBuilder(), with(service("a", web, tcp), odd), service("b", tcp), with(service("b", tcp), in("", "bank"), bare),
 		with(service("c", web), bare, resolved(model.DNSLB)))
-	c := &Collector{Snapshot: func() *pushcontext.PushContext { return pc }, Shards: shards, Sidecars: sidecars}
+	c := &Collector{Snapshot: func() *pushcontext.PushContext { return pc }, Shards: shards, Sidecars: sidecars, Classes: nobody}
 	golden.Compare(t, "testdata/metrics.golden", scrape(t, c))
 }
 
 func TestNothingBeforeTheFirstSnapshot(t *testing.T) {
 	t.Parallel()
-	c := &Collector{Snapshot: func() *pushcontext.PushContext { return nil }, Shards: shards, Sidecars: sidecars}
+	c := &Collector{Snapshot: func() *pushcontext.PushContext { return nil }, Shards: shards, Sidecars: sidecars, Classes: nobody}
 	if got := scrape(t, c); got != "" {
 		t.Errorf("got %s", got)
 	}
@@ -201,7 +204,7 @@ func TestOnceForEachVersion(t *testing.T) {
 	t.Parallel()
 	b := pushcontext.NewBuilder()
 	pc := snapshot(b, service("a", web))
-	c := &Collector{Snapshot: func() *pushcontext.PushContext { return pc }, Shards: shards, Sidecars: sidecars}
+	c := &Collector{Snapshot: func() *pushcontext.PushContext { return pc }, Shards: shards, Sidecars: sidecars, Classes: nobody}
 	first := scrape(t, c)
 	counted := c.newest.Load()
 	if again := scrape(t, c); again != first || c.newest.Load() != counted {

@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/output"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/remote"
+	"github.com/isthmus-mesh/isthmus/secrets"
+)
+
+// clusterAdd is one run of 'isthmus cluster add'.
+type clusterAdd struct {
+	primary
+	wait
+	remoteKubeconfig string
+	name             string
+	server           string
+	tlsServerName    string
+	duration         time.Duration
+	dryRun           bool
+
+	out, progress io.Writer
+}
+
+func newClusterAdd(now func() time.Time) *cobra.Command {
+	a := &clusterAdd{wait: wait{view: view{now: now}}}
+	c := &cobra.Command{
+		Use:   "add [CONTEXT]",
+		Short: "Register a remote cluster with the hub, or renew its credential",
+		Long: `Register a remote cluster: make an account for the hub in it that may list and watch what the hub
+serves, take a token of the account, and write a Secret with it into the primary cluster.
+
+CONTEXT is the remote cluster's context in your kubeconfig, or in --remote-kubeconfig, whose current
+context is the default. You need to be allowed to create roles there, and Secrets in the primary.
+
+Run it again to renew the token: the hub uses the new one once it works, and the old one until then.
+The name of the cluster is what its proxies have as CLUSTER_ID.`,
+		Example: `  isthmus cluster add west
+  isthmus cluster add kind-west --name west --server https://172.18.0.3:6443
+  isthmus cluster add --remote-kubeconfig west.yaml --name west --kubeconfig primary.yaml
+  isthmus cluster add west --dry-run -o yaml > west.yaml`,
+		Args: atMostOne("CONTEXT"),
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		a.out, a.progress = c.OutOrStdout(), c.ErrOrStderr()
+		return a.run(c.Context(), append(args, "")[0])
+	}
+	f := c.Flags()
+	f.StringVar(&a.remoteKubeconfig, "remote-kubeconfig", "", "kubeconfig `FILE` of the remote cluster (default: that of the primary)")
+	f.StringVar(&a.name, "name", "", "`CLUSTER` id (default: CONTEXT)")
+	f.StringVar(&a.server, "server", "", "`URL` of the remote API server as the hub sees it (default: that of CONTEXT)")
+	f.StringVar(&a.tlsServerName, "tls-server-name", "", "`NAME` in the certificate of the remote API server (default: that of CONTEXT, or the host of the URL)")
+	f.DurationVar(&a.duration, "token-duration", 365*24*time.Hour, "how long the token shall be valid; the API server may allow less")
+	f.BoolVar(&a.dryRun, "dry-run", false, "print the manifests for both clusters, and change nothing")
+	a.bindFormat(c)
+	a.primary.bind(c)
+	a.wait.bind(c)
+	return c
+}
+
+// atMostOne lets one word follow.
+func atMostOne(name string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usageError("want one %s, not %d words: see '%s --help'", name, len(args), c.CommandPath())
+		}
+		return nil
+	}
+}
+
+func (a *clusterAdd) run(ctx context.Context, context string) error {
+	if err := a.check(context); err != nil {
+		return err
+	}
+	far, err := openRemote(a.remoteKubeconfig, a.kubeconfig, context)
+	if err != nil {
+		return err
+	}
+	defer far.close()
+	if a.name == "" {
+		a.name = far.context
+	}
+	if err := validName(a.name); err != nil {
+		return err
+	}
+	target, err := remote.NewTarget(a.name, far.config, a.server, a.tlsServerName)
+	if err != nil {
+		return fmt.Errorf("context %q: %w", far.context, err)
+	}
+	if a.dryRun {
+		return a.print(far, target)
+	}
+	return a.apply(ctx, far, target)
+}
+
+func (a *clusterAdd) check(context string) error {
+	switch {
+	case context == "" && a.remoteKubeconfig == "":
+		return usageError("name the remote cluster: CONTEXT in your kubeconfig, or --remote-kubeconfig FILE")
+	case a.duration < 10*time.Minute:
+		return usageError("--token-duration must be at least 10m: API servers give no shorter tokens")
+	case a.server != "" && !strings.HasPrefix(a.server, "https://"):
+		return usageError("--server must be a URL like https://HOST:PORT")
+	case a.dryRun && a.format == output.Text:
+		a.format = output.YAML
+	}
+	if err := checkFormat(a.format); err != nil {
+		return err
+	}
+	return a.wait.check()
+}
+
+// validName refuses names that can't be both a cluster's id and part of the name of a Secret.
+func validName(name string) error {
+	if secrets.ValidCluster(name) && len(validation.IsDNS1123Subdomain(remote.SecretPrefix+name)) == 0 {
+		return nil
+	}
+	return usageError("%q can't be a cluster's name: give it one of lower-case letters, digits, '-' and '.' with --name", name)
+}
+
+// apply changes both clusters.
+func (a *clusterAdd) apply(ctx context.Context, far *access, target remote.Target) error {
+	near, err := a.cluster()
+	if err != nil {
+		return err
+	}
+	defer near.close()
+	if err := a.refuse(ctx, near, far); err != nil {
+		return err
+	}
+	objects, err := remote.Manifests(a.namespace)
+	if err != nil {
+		return err
+	}
+	if err := remote.Apply(ctx, far.dynamic, objects, a.did("remote")); err != nil {
+		return fmt.Errorf("in the remote cluster (context %s): %w", far.context, err)
+	}
+	token, expires, err := remote.Token(ctx, far.client, a.namespace, a.duration)
+	if err != nil {
+		return fmt.Errorf("in the remote cluster (context %s): %w", far.context, err)
+	}
+	a.did("remote")(tokenLine(expires, a.now().Add(a.duration)))
+	kubeconfig, err := target.Kubeconfig(token)
+	if err != nil {
+		return err
+	}
+	secret := remote.Secret(a.namespace, a.name, kubeconfig)
+	if err := remote.Apply(ctx, near.dynamic, []*unstructured.Unstructured{secret}, a.did("primary")); err != nil {
+		return fmt.Errorf("in the primary cluster (context %s): %w", near.context, err)
+	}
+	state, err := a.synced(ctx, a.name, secrets.Hash(kubeconfig), a.progress)
+	if err != nil {
+		return err
+	}
+	return a.report(added{Cluster: a.name, Secret: a.namespace + "/" + secret.GetName(), Server: target.Server, Expires: expires, State: state})
+}
+
+// did tells what was done in a cluster.
+func (a *clusterAdd) did(where string) func(string) {
+	return func(what string) { fmt.Fprintf(a.progress, "%s: %s\n", where, what) }
+}
+
+// tokenLine says when the token really ends: API servers cut long ones short.
+func tokenLine(expires, asked time.Time) string {
+	line := "token until " + expires.UTC().Format(time.RFC3339)
+	if asked.Sub(expires) > time.Hour {
+		line += ", earlier than asked for: the API server allows no longer; run this command again before that"
+	}
+	return line
+}
+
+// refuse finds out, before anything is changed, whether it would be of no use.
+func (a *clusterAdd) refuse(ctx context.Context, near, far *access) error {
+	here, err := remote.ClusterUID(ctx, near.client)
+	if err != nil {
+		return fmt.Errorf("in the primary cluster (context %s): %w", near.context, err)
+	}
+	there, err := remote.ClusterUID(ctx, far.client)
+	if err != nil {
+		return fmt.Errorf("in the remote cluster (context %s): %w", far.context, err)
+	}
+	if here != "" && here == there {
+		return usageError("context %s is the primary cluster itself, which the hub reads without being told; if another is the primary, name it with --context", far.context)
+	}
+	owners, err := remote.Registrations(ctx, near.client, a.namespace, a.name)
+	if err != nil {
+		return fmt.Errorf("in the primary cluster (context %s): %w", near.context, err)
+	}
+	for _, o := range owners {
+		if o.Secret != remote.SecretPrefix+a.name {
+			return fmt.Errorf("%s is registered by Secret %s/%s already, and of two the older one wins: take it out of there with 'isthmus cluster remove %s', or choose another --name",
+				a.name, a.namespace, o.Secret, a.name)
+		}
+	}
+	all, err := a.reach(ctx)
+	for _, c := range all {
+		if c.ID == a.name && c.ConfigCluster {
+			return usageError("%s is the name of the hub's own cluster: choose another with --name", a.name)
+		}
+	}
+	return err
+}
+
+// added is what came of it.
+type added struct {
+	Cluster string    `json:"cluster"`
+	Secret  string    `json:"secret"`
+	Server  string    `json:"server"`
+	Expires time.Time `json:"expires"`
+	State   string    `json:"state,omitempty"` // of the hub's contact; "" if it was not asked
+}
+
+func (a *clusterAdd) report(r added) error {
+	if a.format != output.Text && a.format != output.Wide {
+		return output.Encode(a.out, a.format, r)
+	}
+	t := output.Table{Header: []string{"CLUSTER", "SECRET", "SERVER", "EXPIRES", "STATE"}}
+	t.Add(r.Cluster, r.Secret, r.Server, r.Expires.UTC().Format(time.RFC3339), r.State)
+	return t.Write(a.out)
+}
+
+// placeholder stands for the token in what --dry-run prints.
+const placeholder = "TOKEN"
+
+// print shows what would be applied.
+func (a *clusterAdd) print(far *access, target remote.Target) error {
+	objects, err := remote.Manifests(a.namespace)
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := target.Kubeconfig(placeholder)
+	if err != nil {
+		return err
+	}
+	secret := remote.Secret(a.namespace, a.name, nil)
+	delete(secret.Object, "data")
+	secret.Object["stringData"] = map[string]any{a.name: string(kubeconfig)} // for people
+	sides := []struct {
+		about   string
+		objects []*unstructured.Unstructured
+	}{
+		{"For the remote cluster: kubectl --context " + far.context + " apply -f FILE", objects},
+		{fmt.Sprintf("For the primary cluster. In place of %s put the output of:\n# kubectl --context %s -n %s create token %s --duration %s",
+			placeholder, far.context, a.namespace, remote.Account, a.duration), []*unstructured.Unstructured{secret}},
+	}
+	if a.format == output.JSON {
+		return output.Encode(a.out, output.JSON, map[string]any{"remote": objects, "primary": sides[1].objects})
+	}
+	for _, side := range sides {
+		fmt.Fprintln(a.out, "# "+side.about)
+		for _, o := range side.objects {
+			if err := output.Encode(a.out, output.YAML, o.Object); err != nil {
+				return err
+			}
+			fmt.Fprintln(a.out, "---")
+		}
+	}
+	return nil
+}

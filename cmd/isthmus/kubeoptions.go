@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/isthmus-mesh/isthmus/secrets"
+)
+
+// kubeOptions are the flags of serve that concern clusters with an API server.
+type kubeOptions struct {
+	kubeconfig   string
+	inCluster    bool
+	clustersDir  string
+	meshConfig   string
+	meshNetworks string
+	configFrom   string
+	mcs          bool
+	stateDir     string
+	insecure     string
+	qps          float32
+	burst        int
+
+	allow secrets.Allow       // what insecure says
+	env   func(string) string // os.Getenv if nil
+}
+
+// Values of --config-from.
+const (
+	fromPrimary = "primary"
+	fromAll     = "all"
+)
+
+func (k *kubeOptions) bind(f *pflag.FlagSet) {
+	f.StringVar(&k.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` of the config cluster (default in a pod: its own cluster, unless --dir is given)")
+	f.BoolVar(&k.inCluster, "in-cluster", false, "the config cluster is the one that this pod runs in")
+	f.StringVar(&k.clustersDir, "clusters-dir", "", "`DIR` of kubeconfigs, one for each remote cluster")
+	f.StringVar(&k.meshConfig, "mesh-config", "", "`FILE` with the MeshConfig (default: the ConfigMap istio of the config cluster)")
+	f.StringVar(&k.meshNetworks, "mesh-networks", "", "`FILE` with the MeshNetworks (default: the same ConfigMap)")
+	f.StringVar(&k.configFrom, "config-from", fromPrimary, "where Istio configuration is read: primary (the config cluster) or all; WorkloadEntries are read everywhere")
+	f.BoolVar(&k.mcs, "mcs", false, "only services with a ServiceExport cross clusters (Multi-Cluster Services API)")
+	f.StringVar(&k.stateDir, "state-dir", "", "`DIR` to keep what clusters said last: served after a restart while their API servers can't be reached")
+	f.StringVar(&k.insecure, "insecure-kubeconfig-options", "", "`LIST` of what kubeconfigs of remote clusters may use: "+strings.Join(secrets.AllowNames(), ","))
+	f.Float32Var(&k.qps, "kubernetes-api-qps", secrets.DefaultQPS, "requests per second to each API server at most")
+	f.IntVar(&k.burst, "kubernetes-api-burst", secrets.DefaultBurst, "how many of them at once")
+}
+
+// hasPrimary reports whether there is a config cluster with an API server.
+func (k *kubeOptions) hasPrimary() bool { return k.kubeconfig != "" || k.inCluster }
+
+func (k *kubeOptions) any() bool { return k.hasPrimary() || k.clustersDir != "" }
+
+// detect makes the pod's own cluster the config cluster if nothing else is given.
+func (k *kubeOptions) detect(dir string) {
+	env := k.env
+	if env == nil {
+		env = os.Getenv
+	}
+	if dir == "" && k.kubeconfig == "" && env("KUBERNETES_SERVICE_HOST") != "" {
+		k.inCluster = true
+	}
+}
+
+func (k *kubeOptions) check() (err error) {
+	switch {
+	case k.kubeconfig != "" && k.inCluster:
+		return usageError("--kubeconfig and --in-cluster both name the config cluster: use one")
+	case k.configFrom != fromPrimary && k.configFrom != fromAll:
+		return usageError("--config-from %s: want %s or %s", k.configFrom, fromPrimary, fromAll)
+	case !(k.qps > 0) || k.burst < 1:
+		return usageError("--kubernetes-api-qps and --kubernetes-api-burst must be above 0")
+	}
+	if k.allow, err = secrets.ParseAllow(k.insecure); err != nil {
+		return usageError("--insecure-kubeconfig-options: %w", err)
+	}
+	for _, f := range []struct{ flag, path string }{
+		{"kubeconfig", k.kubeconfig}, {"mesh-config", k.meshConfig}, {"mesh-networks", k.meshNetworks},
+	} {
+		if info, err := os.Stat(f.path); f.path != "" && err != nil {
+			return fmt.Errorf("--%s: %w", f.flag, err)
+		} else if f.path != "" && info.IsDir() {
+			return fmt.Errorf("--%s: %s is a folder; name a file", f.flag, f.path)
+		}
+	}
+	return k.checkDirs()
+}
+
+func (k *kubeOptions) checkDirs() error {
+	if k.clustersDir != "" {
+		if info, err := os.Stat(k.clustersDir); err != nil {
+			return fmt.Errorf("--clusters-dir: %w", err)
+		} else if !info.IsDir() {
+			return fmt.Errorf("--clusters-dir: %s is a file; name the folder that holds the kubeconfigs", k.clustersDir)
+		}
+	}
+	if k.stateDir == "" {
+		return nil
+	}
+	if !k.any() {
+		return usageError("--state-dir is for clusters with an API server; folders in --dir are read again anyway")
+	}
+	return writable(k.stateDir)
+}
+
+// writable makes sure that the folder exists and takes files, before it is relied on.
+func writable(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("--state-dir: %w", err)
+	}
+	f, err := os.CreateTemp(dir, ".try-*")
+	if err != nil {
+		return fmt.Errorf("--state-dir: %w", err)
+	}
+	if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--state-dir: %w", err)
+	}
+	return nil
+}

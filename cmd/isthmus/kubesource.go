@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters"
+	"github.com/isthmus-mesh/isthmus/clusters/kube"
+	"github.com/isthmus-mesh/isthmus/secrets"
+)
+
+// The sources of credentials, besides clusters.Primary.
+const (
+	fromSecrets = "secrets"
+	fromFolder  = "folder"
+)
+
+// kubeSource reads clusters from their API servers: the config cluster, those that Secrets in it have
+// kubeconfigs of, and those in --clusters-dir.
+type kubeSource struct {
+	sourceDeps // read-only, like the rest
+	manager    *clusters.Manager
+	events     *prometheus.CounterVec
+	told       *roll             // of the sources of claims
+	primary    chan *rest.Config // credentials of the config cluster as they come
+	settings   chan configuration
+	mesh       *awaited // the registry of the settings
+}
+
+// newKubeSource gives the source, nil if no flag asks for it.
+func newKubeSource(d sourceDeps) source {
+	if !d.opts.kube.any() {
+		return nil
+	}
+	k := &kubeSource{sourceDeps: d, primary: make(chan *rest.Config, 1), settings: make(chan configuration)}
+	k.mesh = &awaited{key: model.ShardKey{Provider: model.ProviderMesh, Cluster: model.ClusterID(d.opts.clusterID)}, ready: make(chan struct{})}
+	k.events = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "remote_cluster_secret_events_total", Help: "Changes of Secrets with kubeconfigs: add, update, delete.",
+	}, []string{"event"})
+	k.registerer.MustRegister(k.events)
+	k.told = newRoll(k.names()...)
+	k.manager = clusters.NewManager(clusters.Options{
+		Lifecycle: d.life, New: k.registry, Sources: k.names(), Config: model.ClusterID(d.opts.clusterID), Log: d.log,
+	})
+	return k
+}
+
+// names are those of the sources that will tell claims.
+func (k *kubeSource) names() (names []string) {
+	if k.opts.kube.hasPrimary() {
+		names = append(names, clusters.Primary, fromSecrets)
+	}
+	if k.opts.kube.clustersDir != "" {
+		names = append(names, fromFolder)
+	}
+	return names
+}
+
+// registry makes the registry of a cluster.
+func (k *kubeSource) registry(p clusters.Plan) clusters.Instance {
+	o := &k.opts.kube
+	r := kube.New(kube.Options{
+		Cluster: p.Cluster, Config: p.Config, QPS: o.qps, Burst: o.burst, DomainSuffix: k.opts.domain, TrustDomain: p.TrustDomain, SystemNamespace: k.opts.systemNamespace,
+		Configuration: o.configFrom == fromAll || k.opts.clusterID == "" || string(p.Cluster) == k.opts.clusterID,
+		MCS:           o.mcs, Selectors: p.DiscoverySelectors, Needs: p.Needs, Log: k.log,
+	})
+	return clusters.Instance{Registry: r, Serves: r.Serves}
+}
+
+// tell passes the claims of a source on.
+func (k *kubeSource) tell(source string, claims []secrets.Claim) {
+	k.manager.Set(source, claims)
+	k.told.tick(source)
+}
+
+// roll is a list of names to be ticked off.
+type roll struct {
+	done chan struct{} // closed when none is missing
+
+	mu      sync.Mutex
+	missing map[string]bool
+}
+
+func newRoll(names ...string) *roll {
+	r := &roll{done: make(chan struct{}), missing: map[string]bool{}}
+	for _, n := range names {
+		r.missing[n] = true
+	}
+	if len(names) == 0 {
+		close(r.done)
+	}
+	return r
+}
+
+func (r *roll) tick(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.missing[name] {
+		return
+	}
+	if delete(r.missing, name); len(r.missing) == 0 {
+		close(r.done)
+	}
+}
+
+// Members implements source.
+func (k *kubeSource) Members() []clusters.Member { return k.manager.Members() }
+
+// Run implements source.
+func (k *kubeSource) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	parts := []func(context.Context) error{k.settle}
+	if k.opts.kube.hasPrimary() {
+		parts = append(parts, k.watchPrimary, k.watchSecrets)
+	}
+	if k.opts.kube.clustersDir != "" {
+		parts = append(parts, k.watchFolder)
+	}
+	ended := make(chan error, len(parts))
+	for _, part := range parts {
+		running.Go(func() { ended <- part(ctx) })
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+
+	"github.com/spf13/cobra"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/remote"
+)
+
+// primary is the cluster with the Secrets of the others, as the commands that change them are told.
+type primary struct {
+	kubeconfig string
+	context    string
+	namespace  string
+}
+
+func (p *primary) bind(c *cobra.Command) {
+	c.Flags().StringVar(&p.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` of the primary cluster (default: $KUBECONFIG or ~/.kube/config)")
+	c.Flags().StringVar(&p.context, "context", "", "its `CONTEXT` of the primary cluster (default: the current one)")
+	c.Flags().StringVar(&p.namespace, "system-namespace", remote.DefaultNamespace, "`NAMESPACE` of the Secrets in the primary cluster, and of the hub's account in remote ones")
+}
+
+// cluster gives clients of the primary cluster.
+func (p *primary) cluster() (*access, error) { return open("primary", p.kubeconfig, p.context) }
+
+// access is a cluster that a command talks to.
+type access struct {
+	config  *rest.Config
+	context string // its name in the kubeconfig
+	client  kubernetes.Interface
+	dynamic dynamic.Interface
+	close   func() // ends the connections
+}
+
+// openRemote opens a remote cluster: a context of its own kubeconfig, or of the primary's.
+func openRemote(own, primary, context string) (*access, error) {
+	if own == "" {
+		own = primary
+	}
+	return open("remote", own, context)
+}
+
+// open reads a kubeconfig and makes clients of one context, or of the current one.
+func open(which, kubeconfig, context string) (*access, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context})
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig of the %s cluster: %w", which, err)
+	}
+	if context == "" {
+		context = raw.CurrentContext
+	}
+	if raw.Contexts[context] == nil {
+		return nil, noContext(which, kubeconfig, context, rules)
+	}
+	cfg, err := loader.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("context %q of the %s cluster: %w", context, which, err)
+	}
+	return connect(cfg, context)
+}
+
+// noContext says what was looked for in vain, and where.
+func noContext(which, kubeconfig, context string, rules *clientcmd.ClientConfigLoadingRules) error {
+	where := kubeconfig
+	if where == "" {
+		where = fmt.Sprint(rules.Precedence)
+	}
+	switch _, err := os.Stat(kubeconfig); {
+	case kubeconfig != "" && errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("there is no kubeconfig %s of the %s cluster", kubeconfig, which)
+	case context == "":
+		return fmt.Errorf("the kubeconfig of the %s cluster, %s, has no current context: name one", which, where)
+	}
+	return fmt.Errorf("there is no context %q for the %s cluster in %s: 'kubectl config get-contexts' lists those that there are", context, which, where)
+}
+
+func connect(cfg *rest.Config, context string) (*access, error) {
+	cfg.QPS, cfg.Burst = 50, 100
+	cfg.UserAgent = "isthmus/" + build().Version
+	own, release, err := ownHTTP(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("context %q: %w", context, err)
+	}
+	a := &access{config: cfg, context: context, close: release}
+	if a.client, err = kubernetes.NewForConfigAndClient(cfg, own); err != nil {
+		return nil, fmt.Errorf("context %q: %w", context, err)
+	}
+	if a.dynamic, err = dynamic.NewForConfigAndClient(cfg, own); err != nil {
+		return nil, fmt.Errorf("context %q: %w", context, err)
+	}
+	return a, nil
+}
+
+// ownHTTP makes a client with connections of its own, which release closes: client-go would share and keep
+// them.
+func ownHTTP(cfg *rest.Config) (client *http.Client, release func(), err error) {
+	cfg = rest.CopyConfig(cfg)
+	if cfg.Proxy == nil {
+		cfg.Proxy = http.ProxyFromEnvironment // the default; naming it keeps the transport out of client-go's cache
+	}
+	client, err = rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	return client, func() { utilnet.CloseIdleConnectionsFor(client.Transport) }, nil
+}

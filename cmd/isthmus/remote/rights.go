@@ -1,0 +1,114 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	authzv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// right is one verb on one resource.
+type right struct {
+	group, resource, verb string
+	namespace             string // "" in all
+	name                  string // of the one object; "" for all
+}
+
+func (r right) String() string {
+	name := r.resource
+	if r.group != "" {
+		name += "." + r.group
+	}
+	if r.namespace != "" {
+		name += " " + r.namespace + "/" + r.name
+	}
+	return r.verb + " " + name
+}
+
+// needed reports whether nothing of the cluster can be served without it.
+func (r right) needed() bool {
+	return r.namespace == "" && (r.group == "" || r.group == "discovery.k8s.io")
+}
+
+// rightsOf are those that deploy/rbac-remote.yaml grants.
+func rightsOf(namespace string) (out []right, err error) {
+	objects, err := Manifests(namespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range objects {
+		if o.GetKind() != "ClusterRole" && o.GetKind() != "Role" {
+			continue
+		}
+		var role rbacv1.Role // has the rules of both
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
+			return nil, fmt.Errorf("%s: %w", Name(o), err)
+		}
+		for _, rule := range role.Rules {
+			out = append(out, expand(rule, o.GetNamespace())...)
+		}
+	}
+	return out, nil
+}
+
+func expand(rule rbacv1.PolicyRule, namespace string) (out []right) {
+	names := rule.ResourceNames
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	for _, g := range rule.APIGroups {
+		for _, r := range rule.Resources {
+			for _, v := range rule.Verbs {
+				for _, n := range names {
+					out = append(out, right{g, r, v, namespace, n})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// rights asks for each right that the hub uses whether the credential has it.
+func (a *attempt) rights(ctx context.Context) Result {
+	all, err := rightsOf(a.Namespace)
+	if err != nil {
+		return failed("", "%v", err)
+	}
+	var missing []string
+	status := Warning
+	for _, r := range all {
+		allowed, err := a.allowed(ctx, r)
+		switch {
+		case apierrors.IsUnauthorized(err):
+			return failed(a.again(), "the API server does not accept the credential")
+		case err != nil:
+			return failed("see the API server's log", "the API server does not say whether we may %s: %v", r, err)
+		case allowed:
+			continue
+		case r.needed():
+			status = Failed
+		}
+		missing = append(missing, r.String())
+	}
+	if len(missing) == 0 {
+		return ok("all %d that the hub uses", len(all))
+	}
+	return Result{Status: status, Detail: "missing: " + strings.Join(missing, ", "),
+		Advice: "kubectl --context CONTEXT apply -f deploy/rbac-remote.yaml, or isthmus cluster add CONTEXT --name " + a.cluster}
+}
+
+func (a *attempt) allowed(ctx context.Context, r right) (bool, error) {
+	q := &authzv1.SelfSubjectAccessReview{Spec: authzv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authzv1.ResourceAttributes{
+		Group: r.group, Resource: r.resource, Verb: r.verb, Namespace: r.namespace, Name: r.name,
+	}}}
+	answer, err := a.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, q, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	return answer.Status.Allowed, nil
+}
