@@ -28,7 +28,9 @@ func rebuilt(t *testing.T, name string, rows ...model.Object) *pushcontext.Servi
 	return nil
 }
 
-func rebuiltAll(rows ...model.Object) []*pushcontext.ServiceView {
+func rebuiltAll(rows ...model.Object) []*pushcontext.ServiceView { return rebuild(rows...).Services }
+
+func rebuild(rows ...model.Object) aggregate.Rebuilt {
 	byShard := map[model.ShardKey][]model.Object{}
 	for _, o := range rows {
 		k := shardOf(o)
@@ -38,7 +40,7 @@ func rebuiltAll(rows ...model.Object) []*pushcontext.ServiceView {
 	for k, rows := range byShard {
 		states[k] = state(rows...)
 	}
-	return aggregate.Rebuild(states, aggregate.Options{ConfigCluster: "c1"}).Services
+	return aggregate.Rebuild(states, aggregate.Options{ConfigCluster: "c1"})
 }
 
 func shardOf(o model.Object) model.ShardKey {

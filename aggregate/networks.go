@@ -49,8 +49,8 @@ func newNetworks(m *mesh, src gatewaySources, old networks) networks {
 				gws = appendGateway(gws, spec.Network, r.id.shard.Cluster, a)
 			}
 		case *model.ResolvedHost:
-			if _, known := addrs[r.obj.Name]; !known {
-				addrs[r.obj.Name] = spec.Addrs
+			if name := hostName(r.obj.Name); addrs[name] == nil {
+				addrs[name] = spec.Addrs
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func gateway(network string, g *meshconfig.Network_IstioNetworkGateway) pushcont
 	ip, err := netip.ParseAddr(g.GetAddress())
 	switch {
 	case err != nil:
-		return pushcontext.Gateway{Network: network, Host: g.GetAddress(), Addr: netip.AddrPortFrom(netip.Addr{}, port)}
+		return pushcontext.Gateway{Network: network, Host: hostName(g.GetAddress()), Addr: netip.AddrPortFrom(netip.Addr{}, port)}
 	case port == 0 || ip.IsUnspecified():
 		return pushcontext.Gateway{Network: network, Host: g.GetAddress()}
 	}
@@ -151,7 +151,7 @@ func appendGateway(out []pushcontext.Gateway, network string, c model.ClusterID,
 	case a.IP.IsValid() && !a.IP.IsUnspecified():
 		return append(out, g)
 	case !a.IP.IsValid() && a.Host != "":
-		g.Host = a.Host
+		g.Host = hostName(a.Host)
 		return append(out, g)
 	}
 	return out
@@ -164,7 +164,7 @@ func resolved(gws []pushcontext.Gateway, addrs map[string][]netip.Addr) []pushco
 	for _, g := range gws {
 		n := len(out)
 		if g.Named() {
-			for _, a := range addrs[hostName(g.Host)] {
+			for _, a := range addrs[g.Host] {
 				if a.IsValid() && !a.IsUnspecified() {
 					at := g
 					at.Addr = netip.AddrPortFrom(a.Unmap(), g.Addr.Port())
@@ -184,7 +184,7 @@ func hostsOf(gws []pushcontext.Gateway) []string {
 	var out []string
 	for _, g := range gws {
 		if g.Named() {
-			out = append(out, hostName(g.Host))
+			out = append(out, g.Host)
 		}
 	}
 	slices.Sort(out)
