@@ -110,6 +110,17 @@ func (r *Registry) Replace(s *model.ShardState) {
 	}
 }
 
+// Restore delivers what is known from earlier, with how long ago that was: what comes by itself is unknown.
+func (r *Registry) Restore(s *model.ShardState, st model.Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rows, r.ready = maps.Collect(s.Rows()), true
+	if r.sink != nil {
+		r.sink.Replace(r.state())
+		r.sink.Status(st)
+	}
+}
+
 // Put sets one row under the key, and reports it if the registry has synced.
 func (r *Registry) Put(key string, o model.Object) {
 	r.event(model.Event{Row: model.RowKey{Kind: o.RowKind(), Key: key}, Obj: o})
