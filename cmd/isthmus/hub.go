@@ -66,9 +66,13 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 		&debug.Collector{Shards: h.controller.Shards, ConfigCluster: model.ClusterID(o.clusterID), Members: h.members, Version: version, Started: time.Now(), Now: time.Now},
 		&health.Collector{Snapshot: h.snapshots.Current, Shards: h.controller.Shards, Sidecars: h.sidecars, Classes: h.classes},
 	)
+	deps := sourceDeps{opts: o, life: h.controller, log: log, registerer: h.metrics}
+	if o.kube.any() {
+		deps.settings = newSettings(o.kube.sources())
+	}
 	kinds := sources()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		if s := kinds[kind](sourceDeps{o, h.controller, log, h.metrics}); s != nil {
+		if s := kinds[kind](deps); s != nil {
 			h.sources = append(h.sources, s)
 		}
 	}

@@ -4,28 +4,115 @@ import (
 	"context"
 	"time"
 
+	meshconfig "istio.io/api/mesh/v1alpha1"
 	"k8s.io/client-go/rest"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters"
+	"github.com/isthmus-mesh/isthmus/clusters/file"
+	"github.com/isthmus-mesh/isthmus/clusters/kube"
 )
 
-// settingsWait is how long credentials wait for the mesh's settings before the defaults are taken.
+// settingsWait is how long credentials wait for the mesh's settings before the defaults are taken, and how
+// long the settings wait for credentials.
 const settingsWait = 10 * time.Second
 
-// Scan implements source: it attaches the registry of the mesh's settings, which the serving gate waits for,
-// and through it for the clusters. With --dir the settings are those of the folder.
+// settings carries the mesh's settings from the registry that reads them to the clusters.
+type settings struct {
+	next  chan configuration
+	told  *roll         // of the sources of claims
+	ended chan struct{} // closed when nobody takes settings any more
+}
+
+// configuration is settings to be taken; done is closed when they have been.
+type configuration struct {
+	mesh *meshconfig.MeshConfig // nil if there are none
+	done chan struct{}
+}
+
+func newSettings(sources []string) *settings {
+	return &settings{next: make(chan configuration), told: newRoll(sources...), ended: make(chan struct{})}
+}
+
+// take passes settings on, and then waits for the sources of claims, though not for ever: what calls it is
+// the registry of the settings, which the serving gate waits for, and thereby for the clusters.
+func (s *settings) take(mesh *meshconfig.MeshConfig) {
+	c := configuration{mesh, make(chan struct{})}
+	select {
+	case s.next <- c:
+		<-c.done
+	case <-s.ended:
+		return
+	}
+	t := time.NewTimer(settingsWait)
+	defer t.Stop()
+	select {
+	case <-s.told.done:
+	case <-t.C:
+	case <-s.ended:
+	}
+}
+
+// follow gives the settings that are taken, and nil if none come in time, until ctx ends.
+func (s *settings) follow(ctx context.Context, use func(*meshconfig.MeshConfig), late func()) error {
+	defer close(s.ended)
+	t := time.NewTimer(settingsWait)
+	defer t.Stop()
+	for {
+		select {
+		case c := <-s.next:
+			t.Stop()
+			use(c.mesh)
+			close(c.done)
+		case <-t.C:
+			late()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// settle configures the clusters: with the mesh's settings whenever they change, and with Istio's defaults
+// if they do not come in time.
+func (k *kubeSource) settle(ctx context.Context) error {
+	return k.settings.follow(ctx, k.configure, func() {
+		k.log.Warn("the mesh's settings can't be read; defaults are used until they can", "after", settingsWait)
+		k.configure(nil)
+	})
+}
+
+func (k *kubeSource) configure(m *meshconfig.MeshConfig) {
+	s := clusters.Settings{TrustDomain: m.GetTrustDomain(), DiscoverySelectors: m.GetDiscoverySelectors()}
+	if k.opts.trustDomain != "" {
+		s.TrustDomain = k.opts.trustDomain
+	}
+	k.manager.Configure(s)
+}
+
+// Scan implements source: it attaches the registry of the mesh's settings, which the serving gate waits for.
+// With --dir it is that of the folder.
 func (k *kubeSource) Scan() error {
-	k.life.Attach(k.mesh)
-	if !k.opts.kube.hasPrimary() {
-		k.mesh.use(&unset{key: k.mesh.key, settings: k.onSettings})
+	o := &k.opts.kube
+	switch id := model.ClusterID(k.opts.clusterID); {
+	case k.opts.dir != "":
+	case o.meshConfig != "" || o.meshNetworks != "" || !o.hasPrimary():
+		k.life.Attach(file.NewMeshFiles(file.Options{Cluster: id, Log: k.log, OnSettings: k.settings.take}, o.meshConfig, o.meshNetworks))
+	default:
+		k.mesh = &awaited{key: model.ShardKey{Provider: model.ProviderMesh, Cluster: id}, ready: make(chan struct{})}
+		k.life.Attach(k.mesh)
 	}
 	return nil
 }
 
-// readSettings reads the mesh's settings with a credential of the config cluster.
+// readSettings reads the mesh's settings in the config cluster, if they are there, with a credential of it.
 func (k *kubeSource) readSettings(cfg *rest.Config) {
-	r := &unset{key: k.mesh.key, settings: k.onSettings}
+	if k.mesh == nil {
+		return
+	}
+	r := kube.NewMesh(kube.MeshOptions{
+		Cluster: k.mesh.key.Cluster, Config: cfg, SystemNamespace: k.opts.systemNamespace, OnSettings: k.settings.take,
+		Metrics: k.metrics, Log: k.log,
+	})
 	if !k.mesh.use(r) {
 		k.life.Attach(r)
 	}
@@ -58,74 +145,5 @@ func (a *awaited) Run(ctx context.Context, out model.Sink) error {
 		return a.reg.Run(ctx, out)
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// unset is the registry of settings that are not set anywhere.
-type unset struct {
-	key      model.ShardKey
-	settings func(context.Context, clusters.Settings)
-}
-
-// Key implements model.Registry.
-func (u *unset) Key() model.ShardKey { return u.key }
-
-// Run implements model.Registry.
-func (u *unset) Run(ctx context.Context, out model.Sink) error {
-	u.settings(ctx, clusters.Settings{})
-	out.Replace(model.NewShardBuilder().Build())
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-// settle configures the clusters: with the mesh's settings whenever they change, and with Istio's defaults
-// if they do not come in time.
-func (k *kubeSource) settle(ctx context.Context) error {
-	t := time.NewTimer(settingsWait)
-	defer t.Stop()
-	for {
-		select {
-		case next := <-k.settings:
-			t.Stop()
-			k.manager.Configure(next.Settings)
-			close(next.done)
-		case <-t.C:
-			k.log.Warn("the mesh's settings can't be read; defaults are used until they can", "after", settingsWait)
-			k.manager.Configure(clusters.Settings{TrustDomain: k.opts.trustDomain})
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// configuration is settings to be taken; done is closed when they have been.
-type configuration struct {
-	clusters.Settings
-	done chan struct{}
-}
-
-// onSettings passes the mesh's settings on, and then waits for the sources of claims, though not for ever: what
-// calls it is the registry of the settings, which the serving gate waits for, and thereby for the clusters.
-func (k *kubeSource) onSettings(ctx context.Context, s clusters.Settings) {
-	if k.opts.trustDomain != "" {
-		s.TrustDomain = k.opts.trustDomain
-	}
-	next := configuration{s, make(chan struct{})}
-	select {
-	case k.settings <- next:
-	case <-ctx.Done():
-		return
-	}
-	select {
-	case <-next.done:
-	case <-ctx.Done():
-		return
-	}
-	t := time.NewTimer(settingsWait)
-	defer t.Stop()
-	select {
-	case <-k.told.done:
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }

@@ -24,11 +24,10 @@ const (
 type kubeSource struct {
 	sourceDeps // read-only, like the rest
 	manager    *clusters.Manager
+	metrics    *kube.Metrics
 	events     *prometheus.CounterVec
-	told       *roll             // of the sources of claims
 	primary    chan *rest.Config // credentials of the config cluster as they come
-	settings   chan configuration
-	mesh       *awaited // the registry of the settings
+	mesh       *awaited          // the registry of the settings, if they are in the config cluster
 }
 
 // newKubeSource gives the source, nil if no flag asks for it.
@@ -36,25 +35,24 @@ func newKubeSource(d sourceDeps) source {
 	if !d.opts.kube.any() {
 		return nil
 	}
-	k := &kubeSource{sourceDeps: d, primary: make(chan *rest.Config, 1), settings: make(chan configuration)}
-	k.mesh = &awaited{key: model.ShardKey{Provider: model.ProviderMesh, Cluster: model.ClusterID(d.opts.clusterID)}, ready: make(chan struct{})}
+	k := &kubeSource{sourceDeps: d, primary: make(chan *rest.Config, 1), metrics: kube.NewMetrics(d.registerer)}
 	k.events = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "remote_cluster_secret_events_total", Help: "Changes of Secrets with kubeconfigs: add, update, delete.",
 	}, []string{"event"})
 	k.registerer.MustRegister(k.events)
-	k.told = newRoll(k.names()...)
 	k.manager = clusters.NewManager(clusters.Options{
-		Lifecycle: d.life, New: k.registry, Sources: k.names(), Config: model.ClusterID(d.opts.clusterID), Log: d.log,
+		Lifecycle: d.life, New: k.registry, Sources: d.opts.kube.sources(), Config: model.ClusterID(d.opts.clusterID), Log: d.log,
+		Forget: func(key model.ShardKey) { k.metrics.Forget(key.Cluster) },
 	})
 	return k
 }
 
-// names are those of the sources that will tell claims.
-func (k *kubeSource) names() (names []string) {
-	if k.opts.kube.hasPrimary() {
+// sources are those that tell claims.
+func (o *kubeOptions) sources() (names []string) {
+	if o.hasPrimary() {
 		names = append(names, clusters.Primary, fromSecrets)
 	}
-	if k.opts.kube.clustersDir != "" {
+	if o.clustersDir != "" {
 		names = append(names, fromFolder)
 	}
 	return names
@@ -63,10 +61,12 @@ func (k *kubeSource) names() (names []string) {
 // registry makes the registry of a cluster.
 func (k *kubeSource) registry(p clusters.Plan) clusters.Instance {
 	o := &k.opts.kube
+	isConfig := string(p.Cluster) == k.opts.clusterID
 	r := kube.New(kube.Options{
-		Cluster: p.Cluster, Config: p.Config, QPS: o.qps, Burst: o.burst, DomainSuffix: k.opts.domain, TrustDomain: p.TrustDomain, SystemNamespace: k.opts.systemNamespace,
-		Configuration: o.configFrom == fromAll || k.opts.clusterID == "" || string(p.Cluster) == k.opts.clusterID,
-		MCS:           o.mcs, Selectors: p.DiscoverySelectors, Needs: p.Needs, Log: k.log,
+		Cluster: p.Cluster, Config: p.Config, QPS: o.qps, Burst: o.burst,
+		DomainSuffix: k.opts.domain, TrustDomain: p.TrustDomain, SystemNamespace: k.opts.systemNamespace,
+		ConfigCluster: isConfig, Configuration: isConfig || o.configFrom == fromAll || k.opts.clusterID == "",
+		MCS: o.mcs, Selectors: p.DiscoverySelectors, Needs: p.Needs, Metrics: k.metrics, Log: k.log,
 	})
 	return clusters.Instance{Registry: r, Serves: r.Serves}
 }
@@ -74,7 +74,7 @@ func (k *kubeSource) registry(p clusters.Plan) clusters.Instance {
 // tell passes the claims of a source on.
 func (k *kubeSource) tell(source string, claims []secrets.Claim) {
 	k.manager.Set(source, claims)
-	k.told.tick(source)
+	k.settings.told.tick(source)
 }
 
 // roll is a list of names to be ticked off.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
+	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters"
@@ -27,6 +28,7 @@ type sourceDeps struct {
 	life       model.Lifecycle
 	log        *slog.Logger
 	registerer prometheus.Registerer
+	settings   *settings // of the mesh, for clusters with an API server; nil if there is none
 }
 
 // sources maps each kind to its constructor; one returns nil if its flags are not set.
@@ -46,10 +48,14 @@ func folders(d sourceDeps) source {
 		Name: "isthmus_file_problems_total", Help: "Items of a cluster's folder that could not be used, counted once each.",
 	}, []string{"cluster"})
 	d.registerer.MustRegister(problems)
+	var onSettings func(*meshconfig.MeshConfig)
+	if d.settings != nil {
+		onSettings = d.settings.take
+	}
 	return &folder{log: d.log, dir: d.opts.dir, Root: file.NewRoot(file.RootOptions{
 		Dir: d.opts.dir, Mesh: model.ClusterID(d.opts.clusterID),
 		Member: file.Options{
-			DomainSuffix: d.opts.domain, TrustDomain: d.opts.trustDomain, SystemNamespace: d.opts.systemNamespace, Log: d.log,
+			DomainSuffix: d.opts.domain, TrustDomain: d.opts.trustDomain, SystemNamespace: d.opts.systemNamespace, Log: d.log, OnSettings: onSettings,
 			OnProblem: func(k model.ShardKey, _ model.Problem) { problems.WithLabelValues(string(k.Cluster)).Inc() },
 		},
 	}, d.life)}
