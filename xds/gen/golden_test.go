@@ -150,7 +150,7 @@ func scenarios() []scenario {
 			c.Extensions = gen.ExtIstioALPN | gen.ExtIstioMetadataExchange | gen.ExtIstioPeerMetadata | gen.ExtIstioStats
 		}), services: []svc{shop, db}, targets: targets[:1]},
 		{name: "tproxy", mesh: newMesh(), class: sidecar("c1", "shop", func(c *gen.Class) { c.Interception = gen.InterceptTProxy }), targets: targets[:2]},
-	}, secureScenarios()...)
+	}, append(secureScenarios(), policyScenarios()...)...)
 }
 
 func TestGolden(t *testing.T) {

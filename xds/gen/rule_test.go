@@ -333,6 +333,33 @@ func TestPolicySendsUnready(t *testing.T) {
 	}
 }
 
+// policyScenarios have DestinationRules of every kind that is served, and endpoints of both families.
+func policyScenarios() []scenario {
+	tier := func(e *model.Endpoint) { e.Labels = model.Labels{"tier": "gold"} }
+	endpoints := []*model.Endpoint{
+		ep("c1", "http", "10.0.0.1:80", at("r1/z1"), tier), ep("c1", "http", "10.0.0.2:80", at("r1/z2"), workload("x")), ep("c2", "http", "10.0.0.3:80", at("r2/z1"), workload("y"), tier, health(model.Unhealthy))}
+	other := func(host string, p *networking.TrafficPolicy) svc {
+		s := cart(endpoints...)
+		s.host = host
+		return underRules(s, destination("shop", "r", p))
+	}
+	here := sidecar("c1", "shop", inZone("r1/z1"), labelled(model.Labels{"tier": "gold"}))
+	detects := detecting(localities(&localitySetting{FailoverPriority: []string{"tier"}, Failover: []*networking.LocalityLoadBalancerSetting_Failover{{From: "r1", To: "r2"}}}))
+	detects.OutlierDetection = &networking.OutlierDetection{SplitExternalLocalOriginErrors: true, ConsecutiveLocalOriginFailures: wrapperspb.UInt32(2),
+		ConsecutiveGatewayErrors: wrapperspb.UInt32(3), Consecutive_5XxErrors: wrapperspb.UInt32(4), Interval: seconds(5), BaseEjectionTime: seconds(6), MaxEjectionPercent: 70,
+		FailurePercentageThreshold: wrapperspb.UInt32(80), OutlierDetectionHttpErrorCodes: []uint32{429, 503}}
+	counts := detecting(localities(&localitySetting{}))
+	counts.OutlierDetection.MinHealthPercent, counts.OutlierDetection.OutlierDetectionHttpErrorCodes = 40, []uint32{429}
+	return []scenario{
+		{name: "policies", mesh: newMesh(), class: here, services: []svc{
+			other("labels.shop.svc.cluster.local", detects), other("ready.shop.svc.cluster.local", counts),
+			other("shares.shop.svc.cluster.local", localities(&localitySetting{Distribute: []*networking.LocalityLoadBalancerSetting_Distribute{
+				{From: "r1/*", To: map[string]uint32{"r1/z1/*": 70, "r1/*": 30}}}}))}},
+		{name: "dual-stack", mesh: newMesh(), class: sidecar("c1", "shop", func(c *gen.Class) { c.IPv6 = true }), services: []svc{
+			cart(ep("c1", "http", "10.0.0.1:80"), ep("c1", "http", "[2001:db8::1]:80"), ep("c1", "http", "10.0.0.2:80", workload("x")))}},
+	}
+}
+
 // What a rule for one port says does not depend on the resource being built for a narrowed class.
 func TestNarrowedClassBuildsTheSame(t *testing.T) {
 	t.Parallel()
