@@ -62,8 +62,16 @@ func (r *Result) row(key string, o model.Object) {
 	r.Rows = append(r.Rows, model.Event{Row: model.RowKey{Kind: o.RowKind(), Key: key}, Obj: o})
 }
 
+// maxReasons is how much is told of one object.
+const maxReasons = 32
+
 func (r *Result) problem(format string, args ...any) {
-	r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
+	switch n := len(r.Problems); {
+	case n < maxReasons:
+		r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
+	case n == maxReasons:
+		r.Problems = append(r.Problems, "more is wrong with it, which is not told")
+	}
 }
 
 // Convert makes the rows of one object. A panic while converting becomes a problem, so that one odd

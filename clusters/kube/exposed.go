@@ -35,6 +35,9 @@ func (c *Converter) exposed(s *corev1.Service, look Lookup, res *Result) []model
 	return out
 }
 
+// maxExposures is how many addresses of one Service count.
+const maxExposures = 256
+
 // exposeAt adds an address: the IP, else the name.
 func exposeAt(out []model.Exposure, what, ip, host string, res *Result) []model.Exposure {
 	var at model.Exposure
@@ -56,6 +59,10 @@ func exposeAt(out []model.Exposure, what, ip, host string, res *Result) []model.
 		return out
 	}
 	if slices.ContainsFunc(out, func(e model.Exposure) bool { return e.IP == at.IP && e.Host == at.Host }) {
+		return out
+	}
+	if len(out) == maxExposures {
+		res.problem("%s is left out: no more than %d addresses count", what, maxExposures)
 		return out
 	}
 	return append(out, at)

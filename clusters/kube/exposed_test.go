@@ -124,7 +124,7 @@ func FuzzNodeSelector(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, annotation string) {
 		objs := objects(t, edgeServices+edgeNode("a", "edge", external("192.0.2.1")))
-		svc := serviceOf(t, objs[0])
+		svc := asService(t, objs[0])
 		svc.Annotations = map[string]string{"traffic.istio.io/nodeSelector": annotation}
 		one, two := newStore(), newStore()
 		one.Apply(objs, nil)

@@ -18,6 +18,9 @@ const (
 	autoPassthrough = "auto-passthrough"
 	// eastWestPort is the port of east-west gateways.
 	eastWestPort = 15443
+	// The Gateway API allows as many addresses and listeners.
+	maxAddresses = 16
+	maxListeners = 64
 	// kindNotServedGateway tells Gateways of the Gateway API apart where objects are counted by kind.
 	kindNotServedGateway = "Gateway.gateway.networking.k8s.io"
 )
@@ -31,6 +34,11 @@ const (
 func (c *Converter) kubernetesGateway(o Object, g *gatewayv1.Gateway) (res Result) {
 	network := g.Labels[labelNetwork]
 	if network == "" || g.Spec.GatewayClassName == classRemote && !c.ConfigCluster {
+		res.row(o.Ref.String(), c.notServed(o, kindNotServedGateway))
+		return res
+	}
+	if len(g.Status.Addresses) > maxAddresses || len(g.Spec.Addresses) > maxAddresses || len(g.Spec.Listeners) > maxListeners {
+		res.problem("it is not read: it has more than %d addresses or %d listeners", maxAddresses, maxListeners)
 		res.row(o.Ref.String(), c.notServed(o, kindNotServedGateway))
 		return res
 	}

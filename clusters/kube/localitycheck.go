@@ -66,17 +66,29 @@ func shares(d *networking.LocalityLoadBalancerSetting_Distribute, bad func(strin
 // places checks localities "region/zone/subzone" in which the last part may be "*": each must be well
 // formed, and none may be within another.
 func places(in []string, what string, bad func(string, ...any)) {
-	for i, place := range in {
-		if !wellFormed(place) {
+	var good []string
+	for _, place := range in {
+		if wellFormed(place) {
+			good = append(good, place)
+		} else {
 			bad("%s %q: want region/zone/subzone, with \"*\" at most as the last part", what, clip(place))
-			continue
-		}
-		for _, other := range in[:i] {
-			if within(place, other) || within(other, place) {
-				bad("%s %q and %q overlap", what, clip(other), clip(place))
-			}
 		}
 	}
+	// What is within a place follows it at once when they are sorted by what they cover.
+	slices.SortFunc(good, func(a, b string) int { return strings.Compare(covered(a), covered(b)) })
+	for i := 1; i < len(good); i++ {
+		if strings.HasPrefix(covered(good[i]), covered(good[i-1])) {
+			bad("%s %q and %q overlap", what, clip(good[i-1]), clip(good[i]))
+		}
+	}
+}
+
+// covered is what all localities within a place begin with.
+func covered(place string) string {
+	if place = strings.TrimSuffix(place, "*"); place == "" || strings.HasSuffix(place, "/") {
+		return place
+	}
+	return place + "/"
 }
 
 func wellFormed(place string) bool {
@@ -87,10 +99,4 @@ func wellFormed(place string) bool {
 		}
 	}
 	return len(parts) <= 3
-}
-
-// within reports whether all of one locality is in another.
-func within(inner, outer string) bool {
-	inner, outer = strings.TrimSuffix(inner, "*"), strings.TrimSuffix(outer, "*")
-	return strings.HasPrefix(strings.TrimSuffix(inner, "/")+"/", strings.TrimSuffix(outer, "/")+"/") || outer == ""
 }

@@ -15,7 +15,7 @@ func mcsStore() *kube.Store {
 	return kube.NewStore(kube.Converter{Shard: shard, TrustDomain: "td", MCS: true})
 }
 
-func serviceOf(t testing.TB, o kube.Object) *corev1.Service {
+func asService(t testing.TB, o kube.Object) *corev1.Service {
 	t.Helper()
 	s, ok := o.Value.(*corev1.Service)
 	if !ok {
