@@ -7,7 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
 )
 
@@ -23,6 +25,8 @@ func member(services int) []kube.Object {
 	for i := range 2 {
 		add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", i), Labels: map[string]string{corev1.LabelTopologyZone: fmt.Sprint("z", i)}}})
 	}
+	add(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "edge", Namespace: "demo", Annotations: map[string]string{"traffic.istio.io/nodeSelector": `{"role":"edge"}`}},
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Name: "tls", Port: 15443, NodePort: 30443}}}})
 	for s := range services {
 		name := fmt.Sprint("svc-", s)
 		add(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "demo"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}})
@@ -58,16 +62,39 @@ func BenchmarkStoreLoad(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(objs)), "ns/object")
 }
 
-// A pod that becomes ready and unready touches its own row and its slice.
-func BenchmarkStorePodFlap(b *testing.B) {
-	s := newStore()
-	s.Apply(member(1000), nil)
-	var objs [2]kube.Object
-	for i := range objs {
-		objs[i], _ = kube.NewObject("", benchPod("svc-7-3", "10.0.7.4", i == 1))
+// One change costs the same however much else there is: a pod that becomes ready and unready touches its own
+// row, its slice's row a label of the pod, a node its address's services, an export its service.
+func BenchmarkStoreChange(b *testing.B) {
+	for _, services := range []int{1000, 10_000} {
+		s := kube.NewStore(kube.Converter{Shard: shard, MCS: true})
+		s.Apply(member(services), nil)
+		for name, versions := range map[string][2]any{
+			"pod ready": {benchPod("svc-7-3", "10.0.7.4", false), benchPod("svc-7-3", "10.0.7.4", true)},
+			"pod label": {labelledPod("svc-7-3", "10.0.7.4", "v1"), labelledPod("svc-7-3", "10.0.7.4", "v2")},
+			"node":      {edge("192.0.2.1"), edge("192.0.2.2")},
+			"export":    {&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Name: "svc-7", Namespace: "demo"}}, nil},
+		} {
+			b.Run(fmt.Sprintf("%s/services=%d", name, services), func(b *testing.B) {
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					if o, ok := kube.NewObject("", versions[i%2]); ok {
+						s.Set(o)
+					} else {
+						s.Delete(model.ObjectKey{Kind: kube.KindServiceExport, Namespace: "demo", Name: "svc-7"})
+					}
+				}
+			})
+		}
 	}
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		s.Set(objs[i%2])
-	}
+}
+
+func labelledPod(name, ip, version string) *corev1.Pod {
+	p := benchPod(name, ip, true)
+	p.Labels["version"] = version
+	return p
+}
+
+func edge(ip string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge", Labels: map[string]string{"role": "edge"}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: ip}}}}
 }

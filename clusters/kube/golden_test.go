@@ -58,3 +58,7 @@ func TestGolden(t *testing.T) {
 		})
 	}
 }
+
+func storeOf(c model.ClusterID) *kube.Store {
+	return kube.NewStore(kube.Converter{Shard: model.ShardKey{Provider: model.ProviderFile, Cluster: c}, TrustDomain: "td"})
+}
