@@ -86,6 +86,7 @@ func (h *historian) step() error {
 		return h.proxy()
 	case n < 7:
 		h.mesh()
+		h.dns()
 	case n < 8:
 		h.late(name)
 	case n < 9:
@@ -154,6 +155,15 @@ func (h *historian) mesh() {
 	}
 }
 
+// dns has a gateway's name resolved from now on, each time to something else.
+func (h *historian) dns() {
+	addr := fmt.Sprint("192.0.2.", h.r.IntN(3))
+	h.note("dns gw.example 30s %s", addr)
+	if err := h.w.resolver.answer("gw.example", []string{"30s", addr}); err != nil {
+		panic(err)
+	}
+}
+
 func (h *historian) proxy() error {
 	name := fmt.Sprintf("p%d.ns%d", h.r.IntN(3), 1+h.r.IntN(2))
 	p := h.w.proxies[name]
@@ -163,7 +173,7 @@ func (h *historian) proxy() error {
 	switch {
 	case p == nil:
 		protocol := []string{"sotw", "delta"}[h.r.IntN(2)]
-		at := []string{fmt.Sprint("cluster=c", 1+h.r.IntN(3)), fmt.Sprint("ip=10.0.0.", h.r.IntN(6)), "locality=r/z1"}
+		at := []string{fmt.Sprint("cluster=c", 1+h.r.IntN(3)), fmt.Sprint("ip=10.0.0.", h.r.IntN(6)), "locality=r/z1", "network=" + []string{"n1", "n2", ""}[h.r.IntN(3)]}
 		h.note("proxy %s %s %s", name, protocol, at)
 		return h.w.connect(name, protocol, at)
 	case !p.connected:
@@ -233,8 +243,9 @@ func (h *historian) compare(parent context.Context) error {
 		twin.Replace(r.State())
 		fresh.controller.Attach(twin)
 	}
+	fresh.resolver.copy(h.w.resolver)
 	fresh.start()
-	fresh.advance(time.Second)
+	fresh.advance(10 * time.Second) // longer than start-up waits for names
 	is, err := h.w.knows()
 	if err != nil {
 		return err
@@ -273,7 +284,18 @@ func (h *historian) object() []kube.Object {
 	pick := func(s ...string) string { return s[h.r.IntN(len(s))] }
 	ns, svc, ip := pick("ns1", "ns2"), pick("s1", "s2", "s3"), fmt.Sprint("10.0.0.", h.r.IntN(6))
 	text := ""
-	switch h.r.IntN(5) {
+	switch h.r.IntN(8) {
+	case 5:
+		text = fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {name: gw, namespace: %s, labels: {topology.istio.io/network: %s}},
+ spec: {type: LoadBalancer, clusterIP: 10.96.0.9, ports: [{name: tls, port: %s}]}, status: {loadBalancer: {ingress: [{%s}]}}}`,
+			ns, pick("n1", "n2", "n3"), pick("15443", "15443", "443"), pick("ip: 192.0.2.8", "ip: 192.0.2.9", "hostname: gw.example"))
+	case 6:
+		text = fmt.Sprintf(`{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {name: %s, namespace: %s},
+ spec: {host: "%s", trafficPolicy: {outlierDetection: {consecutive5xxErrors: %s}, tls: {mode: %s}}}}`,
+			pick("d1", "d2"), ns, pick(svc, "*.svc.cluster.local", "*.mesh", "x.mesh"), pick("1", "2"), pick("DISABLE", "ISTIO_MUTUAL"))
+	case 7:
+		text = fmt.Sprintf(`{apiVersion: security.istio.io/v1, kind: PeerAuthentication, metadata: {name: %s, namespace: %s}, spec: {%smtls: {mode: %s}}}`,
+			pick("a1", "a2"), pick(ns, "istio-system"), pick("", "selector: {matchLabels: {app: "+svc+"}}, "), pick("STRICT", "DISABLE", "PERMISSIVE"))
 	case 0:
 		text = fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {name: %s, namespace: %s, annotations: {networking.istio.io/exportTo: "%s"}},
  spec: {clusterIP: %s, selector: {app: %s}, ports: [{name: %s, port: %s, targetPort: %s}]}}`,
@@ -284,9 +306,9 @@ func (h *historian) object() []kube.Object {
 			svc, pick("a", "b"), ns, svc, pick("http", "tcp", "grpc"), ip, pick("true", "true", "false"),
 			pick("", ", targetRef: {kind: Pod, name: "+pick("p1", "p2")+", namespace: "+ns+"}"))
 	case 2:
-		text = fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: %s, labels: {app: %s}}, spec: {nodeName: node-1, containers: [{name: a, ports: [{name: web, containerPort: %s}]}]},
+		text = fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: %s, labels: {app: %s, security.istio.io/tlsMode: %s}}, spec: {nodeName: node-1, containers: [{name: a, ports: [{name: web, containerPort: %s}]}]},
  status: {phase: Running, podIP: %s, podIPs: [{ip: %s}], conditions: [{type: Ready, status: "%s"}]}}`,
-			pick("p1", "p2"), ns, svc, pick("8080", "9090"), ip, ip, pick("True", "True", "False"))
+			pick("p1", "p2"), ns, svc, pick("istio", "disabled"), pick("8080", "9090"), ip, ip, pick("True", "True", "False"))
 	case 3:
 		text = fmt.Sprintf(`{apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: {name: %s, namespace: %s}, spec: {address: %s, labels: {app: %s}, ports: {web: %s}}}`,
 			pick("w1", "w2"), ns, ip, svc, pick("7070", "7071"))

@@ -114,6 +114,9 @@ func memberVerbs(w *world) map[string]script.Cmd {
 			}
 			return text(lines), nil
 		}),
+		"dns": verb("name TTL|fault [address...]", "say what the hub's resolver answers; others fail", 2, func(_ *script.State, a []string) (string, error) {
+			return quiet(w.resolver.answer(a[0], a[1:]))
+		}),
 		"mesh": verb("MeshConfig|MeshNetworks file", "set mesh-wide settings", 2,
 			func(s *script.State, a []string) (string, error) { return quiet(w.setMesh(s, a[0], a[1])) }),
 	}

@@ -137,7 +137,7 @@ func (w *world) status() (string, error) {
 	}
 	var out []string
 	for _, c := range clusters {
-		if c.Provider == string(model.ProviderMesh) {
+		if c.Provider == string(model.ProviderMesh) || c.Provider == string(model.ProviderDNS) && len(c.Problems) == 0 {
 			continue
 		}
 		line := fmt.Sprintf("%s/%s %s %s", c.Provider, c.ID, c.SyncStatus, c.State)

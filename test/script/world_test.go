@@ -13,6 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate"
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters/dns"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/xds"
@@ -27,6 +28,7 @@ type world struct {
 	hub        *pushcontext.Hub
 	controller *aggregate.Controller
 	server     *xds.Server
+	resolver   *resolver
 	running    sync.WaitGroup
 	started    bool
 
@@ -43,6 +45,7 @@ func newWorld(ctx context.Context) *world {
 	w := &world{
 		ctx: ctx, log: &journal{}, metrics: prometheus.NewRegistry(), instances: map[model.ShardKey][]*registry{},
 		mesh: map[string]*model.Config{}, proxies: map[string]*proxy{}, counted: map[string]float64{},
+		resolver: &resolver{},
 	}
 	log := slog.New(slog.NewTextHandler(w.log, nil))
 	w.server = xds.NewServer(xds.Options{
@@ -54,7 +57,9 @@ func newWorld(ctx context.Context) *world {
 	})
 	w.server.UseHub(w.hub)
 	w.metrics.MustRegister(&debug.Collector{Shards: w.shards, ConfigCluster: configCluster, Version: "script", Started: time.Now(), Now: time.Now})
-	w.controller = aggregate.New(aggregate.Options{Hub: w.hub, Log: log, Registerer: w.metrics, ConfigCluster: configCluster})
+	names := dns.New(dns.Options{Cluster: configCluster, Resolver: w.resolver, Log: log})
+	w.controller = aggregate.New(aggregate.Options{Hub: w.hub, Log: log, Registerer: w.metrics, ConfigCluster: configCluster, OnHosts: names.Want})
+	w.controller.Attach(names)
 	return w
 }
 
