@@ -100,6 +100,10 @@ func httpClient(c *rest.Config, t Timing) (*http.Client, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if tc.BearerTokenFile != "" { // read again when it is refused, not only each minute
+		tc.Wrap(transport.ResettableTokenSourceWrapTransport(transport.NewCachedFileTokenSource(tc.BearerTokenFile)))
+		tc.BearerToken, tc.BearerTokenFile = "", ""
+	}
 	base, end := newTransport(tc, secure, t)
 	rt, err := transport.HTTPWrappersForConfig(tc, http.RoundTripper(observed{base}))
 	if err != nil {
@@ -197,6 +201,13 @@ func (a *api) list(ctx context.Context, r *rest.Request, out runtime.Object) err
 		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	return nil
+}
+
+// ping asks for anything.
+func (a *api) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, a.timing.List)
+	defer cancel()
+	return a.custom.Get().AbsPath("version").MaxRetries(0).Do(ctx).Error()
 }
 
 // watch opens a watch; failures that client-go would hide are returned.

@@ -2,6 +2,7 @@ package kube_test
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -177,4 +178,60 @@ func containsAll(s string, parts []string) bool {
 		}
 	}
 	return s != ""
+}
+
+// turn gives the registry and the server a moment: it ends with the next thing that is told, or soon.
+func (w *watcher) turn() {
+	w.mu.Lock()
+	next := w.changed
+	w.mu.Unlock()
+	timer := time.NewTimer(5 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-next:
+	case <-timer.C:
+	}
+}
+
+// deleted reports whether any row was ever deleted.
+func (w *watcher) deleted() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.puts, func(evs []model.Event) bool {
+		return slices.ContainsFunc(evs, func(e model.Event) bool { return e.Obj == nil })
+	})
+}
+
+// logBook keeps what is logged.
+type logBook struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (b *logBook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
+
+// Write implements io.Writer.
+func (b *logBook) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lines = append(b.lines, string(p))
+	return len(p), nil
+}
+
+func (b *logBook) count(part string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for _, l := range b.lines {
+		if strings.Contains(l, part) {
+			n++
+		}
+	}
+	return n
+}
+
+func (b *logBook) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Join(b.lines, "")
 }

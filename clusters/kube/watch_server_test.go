@@ -3,8 +3,10 @@ package kube_test
 import (
 	"encoding/json"
 	"encoding/pem"
-	"fmt"
+	"io"
+	"log"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -23,8 +25,9 @@ type object = map[string]any
 // apiServer is an API server in memory that speaks lists, watches and discovery in JSON, over HTTP/2 with
 // TLS, and misbehaves on demand.
 type apiServer struct {
-	t   *testing.T
-	srv *httptest.Server
+	t    *testing.T
+	srv  *httptest.Server
+	line *line
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed and renewed at each change
@@ -67,9 +70,12 @@ func newAPIServer(t *testing.T) *apiServer {
 	}, denied: map[string]bool{}, failing: map[string]int{}, bad: map[string]bool{}}
 	s.srv = httptest.NewUnstartedServer(s)
 	s.srv.EnableHTTP2 = true
-	s.srv.Config.ErrorLog = nil
+	s.srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.line = &line{Listener: s.srv.Listener}
+	s.srv.Listener = s.line
 	s.srv.StartTLS()
 	t.Cleanup(func() {
+		s.line.hang(false)
 		s.srv.CloseClientConnections()
 		s.srv.Close()
 	})
@@ -95,7 +101,24 @@ func (s *apiServer) serve(groupVersion, resource string) {
 	s.change(func() { s.served[groupVersion] = append(s.served[groupVersion], resource) })
 }
 
-// withdraw undoes serve; the objects go if gone says so.
+// define creates the definition of a custom kind and serves it.
+func (s *apiServer) define(groupVersion, resource string) {
+	s.t.Helper()
+	s.serve(groupVersion, resource)
+	group, _, _ := strings.Cut(groupVersion, "/")
+	s.set(object{"kind": "CustomResourceDefinition", "metadata": object{"name": resource + "." + group}})
+}
+
+// undefine deletes the definition of a custom kind, and all objects of the kind.
+func (s *apiServer) undefine(groupVersion, resource string) {
+	s.t.Helper()
+	group, _, _ := strings.Cut(groupVersion, "/")
+	s.change(func() { s.objects[resource+"."+group] = nil })
+	s.withdraw(groupVersion, resource)
+	s.remove("customresourcedefinitions.apiextensions.k8s.io", "/"+resource+"."+group)
+}
+
+// withdraw undoes serve.
 func (s *apiServer) withdraw(groupVersion, resource string) {
 	s.change(func() {
 		s.served[groupVersion] = slices.DeleteFunc(s.served[groupVersion], func(r string) bool { return r == resource })
@@ -160,6 +183,15 @@ func (s *apiServer) remove(resource, key string) {
 	})
 }
 
+// bookmark tells the watches of a kind the newest revision.
+func (s *apiServer) bookmark(kind string) {
+	s.change(func() {
+		s.rv++
+		o := object{"kind": kind, "metadata": object{"resourceVersion": strconv.Itoa(s.rv)}}
+		s.log = append(s.log, event{s.rv, resources[kind], "BOOKMARK", o})
+	})
+}
+
 // drop ends all open watches, as a restart or a timeout does.
 func (s *apiServer) drop() { s.change(func() { s.epoch++ }) }
 
@@ -192,6 +224,12 @@ func (s *apiServer) count(ok func(request) bool) int {
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	if parts[0] == "version" {
+		if s.admit(w, r, "get", "version", true) {
+			_ = json.NewEncoder(w).Encode(object{"major": "1"})
+		}
+		return
+	}
 	if parts[0] == "apis" && len(parts) < 4 {
 		s.discovery(w, r, parts)
 		return
@@ -360,7 +398,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, resource, gv s
 	for {
 		s.mu.Lock()
 		for _, e := range s.log {
-			if e.rv > from && e.resource == resource && sel(e.object) {
+			if e.rv > from && e.resource == resource && (e.kind == "BOOKMARK" || sel(e.object)) {
 				o := maps.Clone(e.object)
 				o["apiVersion"] = gv
 				if strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata") {
@@ -384,5 +422,83 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, resource, gv s
 	}
 }
 
-// bookmark tells a watch of the newest revision... the objects are those of the resource's kind.
-func (s *apiServer) String() string { return fmt.Sprintf("apiServer at %s", s.srv.URL) }
+// line is a listener whose connections can be made to swallow everything, and to refuse.
+type line struct {
+	net.Listener
+	mu     sync.Mutex
+	hung   chan struct{} // closed when it is over; nil if they work
+	opened int
+	open   map[net.Conn]bool
+}
+
+type lineConn struct {
+	net.Conn
+	line *line
+}
+
+// hang makes all connections swallow what they get, also those to come.
+func (l *line) hang(on bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case on && l.hung == nil:
+		l.hung = make(chan struct{})
+	case !on && l.hung != nil:
+		close(l.hung)
+		l.hung = nil
+	}
+}
+
+func (l *line) wait() {
+	l.mu.Lock()
+	hung := l.hung
+	l.mu.Unlock()
+	if hung != nil {
+		<-hung
+	}
+}
+
+// conns counts the connections that are open, and those that ever were.
+func (l *line) conns() (open, ever int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.open), l.opened
+}
+
+// Accept implements net.Listener.
+func (l *line) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	lc := &lineConn{c, l}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open == nil {
+		l.open = map[net.Conn]bool{}
+	}
+	l.open[lc] = true
+	l.opened++
+	return lc, nil
+}
+
+// Read implements net.Conn.
+func (c *lineConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.line.wait()
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *lineConn) Write(p []byte) (int, error) {
+	c.line.wait()
+	return c.Conn.Write(p)
+}
+
+// Close implements net.Conn.
+func (c *lineConn) Close() error {
+	c.line.mu.Lock()
+	delete(c.line.open, c)
+	c.line.mu.Unlock()
+	return c.Conn.Close()
+}

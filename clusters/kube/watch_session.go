@@ -59,11 +59,15 @@ func (s *session) follow(ctx context.Context, turn func(), others ...func(contex
 	defer all.Wait()
 	defer stop()
 	for _, f := range s.feeds {
-		all.Go(func() { f.run(ctx) })
+		others = append(others, f.run)
 	}
-	for _, run := range others {
-		all.Go(func() { run(ctx) })
-	}
+	all.Go(func() {
+		if s.knock(ctx) {
+			for _, run := range others {
+				all.Go(func() { run(ctx) })
+			}
+		}
+	})
 	s.queue.poke()
 	for {
 		select {
@@ -71,6 +75,24 @@ func (s *session) follow(ctx context.Context, turn func(), others ...func(contex
 			return ctx.Err()
 		case <-s.queue.wake:
 			turn()
+		}
+	}
+}
+
+// knock waits for the API server's first answer, whatever it is, so that all that follows shares the
+// connection. It reports whether ctx has not ended meanwhile.
+func (s *session) knock(ctx context.Context) bool {
+	const first = "first answer"
+	outcome := s.contact.track(first, place{}, helpfulKind)
+	defer s.contact.forget(first)
+	for retry := s.api.timing.backoff(); ; {
+		err := s.api.ping(ctx)
+		if f, _ := s.contact.explain(place{}, "get", err); f != failContact || ctx.Err() != nil {
+			return ctx.Err() == nil
+		}
+		outcome("get", err)
+		if !s.contact.pause(ctx, retry.after(err)) {
+			return false
 		}
 	}
 }

@@ -132,6 +132,9 @@ func (t *table) set(obj any) error {
 	o, faults, ok := t.decode(obj)
 	event := "add"
 	t.mu.Lock()
+	if _, good := t.rows[key.Namespace][key.Name]; good && !ok {
+		faults[0] += "; its last good content stays"
+	}
 	if len(faults) == 0 {
 		delete(t.faults, key)
 	} else {
@@ -175,7 +178,7 @@ func (t *table) decode(obj any) (o Object, faults []string, ok bool) {
 	if raw, custom := obj.(*rawObject); custom {
 		o, faults, err := DecodeJSON(raw.text)
 		if err != nil {
-			return Object{}, []string{err.Error() + "; its last good content stays"}, false
+			return Object{}, []string{err.Error()}, false
 		}
 		if _, m := metaOf(o.Ref.Kind, o.Value); m != nil {
 			trimMeta(m)

@@ -1,0 +1,299 @@
+package kube_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters/kube"
+)
+
+const (
+	istio   = "networking.istio.io/v1"
+	entries = "workloadentries"
+	entry   = `
+kind: WorkloadEntry
+metadata: {name: vm, namespace: shop}
+spec: {address: 10.9.0.1}`
+	entryRow = "workload WorkloadEntry/shop/vm"
+)
+
+// lists counts the lists of a resource.
+func (s *apiServer) lists(resource string) int {
+	return s.count(func(r request) bool { return r.verb == "list" && r.resource == resource })
+}
+
+func TestKindThatIsServedLater(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	w := watch(t, kube.New(options(s)))
+	w.awaitState(model.StateLive)
+	w.awaitRows()
+	w.awaitNoProblem()
+	s.define(istio, entries)
+	s.apply(entry)
+	w.awaitRows(entryRow)
+	if n := len(w.status.Problems); n > 0 {
+		t.Errorf("problems: %v", w.status.Problems)
+	}
+}
+
+// Without the right to see definitions it is looked for from time to time, and nothing is said of that.
+func TestKindThatIsServedLaterWithoutRightToDefinitions(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.deny("list customresourcedefinitions.apiextensions.k8s.io")
+	w := watch(t, kube.New(options(s)))
+	w.awaitState(model.StateLive)
+	w.awaitNoProblem()
+	s.serve(istio, entries)
+	s.apply(entry)
+	w.awaitRows(entryRow)
+	s.withdraw(istio, entries)
+	w.awaitRows()
+	w.awaitNoProblem()
+}
+
+func TestKindThatGoes(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.define(istio, entries)
+	s.apply(entry)
+	reg := kube.New(options(s))
+	w := watch(t, reg)
+	w.awaitRows(entryRow)
+	if got := reg.Serves(); !slices.Equal(got, []string{"ConfigMap/isthmus", "ConfigMap/istio", kube.KindWorkloadEntry}) {
+		t.Errorf("serves %v", got)
+	}
+	s.undefine(istio, entries)
+	w.awaitRows()
+	s.define(istio, entries)
+	s.apply(entry)
+	w.awaitRows(entryRow)
+}
+
+// A server that starts may not serve a kind yet whose definition exists.
+func TestKindThatIsNotServedForAMoment(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.define(istio, entries)
+	s.apply(entry)
+	w := watch(t, kube.New(options(s)))
+	w.awaitRows(entryRow)
+	s.withdraw(istio, entries)
+	looks := func() int { return s.count(func(r request) bool { return r.verb == "get" && r.resource == "apis" }) }
+	for before := looks(); looks() < before+5; {
+		w.turn()
+	}
+	w.awaitRows(entryRow)
+	s.serve(istio, entries)
+	s.apply(strings.ReplaceAll(entry, "vm", "vm2"))
+	w.awaitRows(entryRow, entryRow+"2")
+	if w.deleted() {
+		t.Error("rows were deleted meanwhile")
+	}
+}
+
+// Of the versions of one kind only one is read, the newest; the change to another changes no row.
+func TestNewestServedVersionIsRead(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.define("networking.istio.io/v1alpha3", entries)
+	s.serve("networking.istio.io/v1beta1", entries)
+	s.apply(entry)
+	w := watch(t, kube.New(options(s)))
+	w.awaitRows(entryRow)
+	if n := s.lists(entries + ".networking.istio.io"); n != 1 {
+		t.Errorf("%d lists, want 1", n)
+	}
+	s.serve(istio, entries)
+	s.withdraw("networking.istio.io/v1alpha3", entries)
+	s.withdraw("networking.istio.io/v1beta1", entries)
+	s.apply(strings.ReplaceAll(entry, "vm", "vm2"))
+	w.awaitRows(entryRow, entryRow+"2")
+	if w.deleted() {
+		t.Error("rows were deleted meanwhile")
+	}
+}
+
+// An optional kind that may not be read is one problem that says what to add, and nothing else suffers.
+func TestIncident14MissingRightOfAnOptionalKind(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.define(istio, entries)
+	s.apply(web)
+	s.apply(entry)
+	s.deny("list workloadentries.networking.istio.io")
+	logs := &logBook{}
+	o := options(s)
+	o.Log = logs.logger()
+	reg := kube.New(o)
+	w := watch(t, reg)
+	w.awaitRows(webRows...)
+	w.awaitState(model.StateLive)
+	w.awaitProblem("workloadentries.networking.istio.io", "list workloadentries.networking.istio.io is missing (403)", "allow get, list and watch")
+	if slices.Contains(reg.Serves(), kube.KindWorkloadEntry) {
+		t.Errorf("serves %v", reg.Serves())
+	}
+	for before := s.lists("workloadentries.networking.istio.io"); s.lists("workloadentries.networking.istio.io") < before+5; {
+		w.turn()
+	}
+	if n := logs.count("workloadentries"); n != 1 {
+		t.Errorf("%d log lines, want 1:\n%s", n, logs)
+	}
+	s.allow("list workloadentries.networking.istio.io")
+	w.awaitRows(append(webRows, entryRow)...)
+	w.awaitNoProblem()
+}
+
+// A right that is taken keeps what was read, and says so.
+func TestRightOfAnOptionalKindIsTaken(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.define(istio, entries)
+	s.apply(entry)
+	w := watch(t, kube.New(options(s)))
+	w.awaitRows(entryRow)
+	s.deny("workloadentries.networking.istio.io")
+	w.awaitProblem("workloadentries.networking.istio.io", "watch", "what was read before stays")
+	w.awaitState(model.StateLive)
+	w.awaitRows(entryRow)
+	s.remove("workloadentries.networking.istio.io", "shop/vm")
+	s.allow("workloadentries.networking.istio.io")
+	w.awaitRows()
+	w.awaitNoProblem()
+}
+
+// What an instance replaces could read, it must read before it takes over.
+func TestNeedsMustBeReadable(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.define(istio, entries)
+	s.apply(entry)
+	s.deny("workloadentries.networking.istio.io")
+	o := options(s)
+	o.Needs = []string{kube.KindWorkloadEntry, kube.KindKubernetesGateway, "ConfigMap/istio"} // a kind that is not served is no need
+	reg := kube.New(o)
+	w := watch(t, reg)
+	w.awaitErr("workloadentries.networking.istio.io is missing (403)", "what this replaces could read it")
+	w.mu.Lock()
+	replaces, serves := w.replaces, reg.Serves()
+	w.mu.Unlock()
+	if replaces > 0 || serves != nil {
+		t.Errorf("%d replaces, serves %v", replaces, serves)
+	}
+	s.allow("workloadentries.networking.istio.io")
+	w.awaitRows(entryRow)
+	w.awaitState(model.StateLive)
+	if reg.Serves() == nil {
+		t.Error("serves nil")
+	}
+}
+
+// A kind for which the server fails again and again is done without; one for which it fails twice is not.
+func TestBrokenOptionalKind(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.define(istio, entries)
+	s.apply(web)
+	s.apply(entry)
+	s.fail("list workloadentries.networking.istio.io", http.StatusInternalServerError)
+	w := watch(t, kube.New(options(s)))
+	w.awaitRows(webRows...)
+	w.awaitProblem("workloadentries.networking.istio.io", "fails to list", "(500)")
+	w.awaitState(model.StateLive)
+	if n := s.lists("workloadentries.networking.istio.io"); n < 5 {
+		t.Errorf("given up after %d lists", n)
+	}
+	s.fail("list workloadentries.networking.istio.io", 0)
+	w.awaitRows(append(webRows, entryRow)...)
+	w.awaitNoProblem()
+}
+
+func TestDiscoveryFails(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.define(istio, entries)
+	s.apply(entry)
+	s.fail("get apis", http.StatusServiceUnavailable)
+	w := watch(t, kube.New(options(s)))
+	for s.count(func(r request) bool { return r.resource == "apis" }) < 5 {
+		w.turn()
+	}
+	if w.replaces > 0 {
+		t.Error("it has synced without knowing what is served")
+	}
+	s.fail("get apis", 0)
+	w.awaitRows(entryRow)
+	w.awaitNoProblem()
+}
+
+func TestDiscoveryIsDenied(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.apply(web)
+	s.define(istio, entries)
+	s.deny("get apis")
+	w := watch(t, kube.New(options(s)))
+	w.awaitRows(webRows...)
+	w.awaitProblem("kinds", "system:discovery")
+	s.allow("get apis")
+	w.awaitNoProblem()
+}
+
+// An object that can't be used leaves the last good one in force, and says what is wrong with it.
+func TestUnusableObjectKeepsLastGood(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.define(istio, entries)
+	s.apply(entry)
+	w := watch(t, kube.New(options(s)))
+	w.awaitRows(entryRow)
+	s.apply(strings.Replace(entry, "10.9.0.1", "[]", 1))
+	w.awaitProblem("WorkloadEntry/shop/vm", "last good content stays")
+	w.awaitRows(entryRow)
+	s.apply(strings.Replace(entry, "address", "adress", 1))
+	w.awaitProblem("WorkloadEntry/shop/vm", `unknown field "adress"`)
+	s.apply(entry)
+	w.awaitNoProblem()
+	s.apply(strings.Replace(strings.Replace(entry, "10.9.0.1", "[]", 1), "vm", "vm2", 1)) // never was good
+	w.awaitProblem("WorkloadEntry/shop/vm2", "invalid value")
+	s.remove("workloadentries.networking.istio.io", "shop/vm2")
+	w.awaitNoProblem()
+}
+
+// Which kinds are read depends on what they are for.
+func TestKindsByPurpose(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	all := map[string]string{
+		entries: istio, "serviceentries": istio, "telemetries": "telemetry.istio.io/v1", "gateways": "gateway.networking.k8s.io/v1",
+		"serviceexports": "multicluster.x-k8s.io/v1alpha1",
+	}
+	for resource, gv := range all {
+		s.serve(gv, resource)
+	}
+	for name, c := range map[string]struct {
+		change func(*kube.Options)
+		want   []string
+	}{
+		"plain":         {func(*kube.Options) {}, []string{"KubernetesGateway", "WorkloadEntry"}},
+		"configuration": {func(o *kube.Options) { o.Configuration = true }, []string{"KubernetesGateway", "ServiceEntry", "Telemetry", "WorkloadEntry"}},
+		"MCS":           {func(o *kube.Options) { o.MCS = true }, []string{"KubernetesGateway", "ServiceExport", "WorkloadEntry"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(s)
+			c.change(&o)
+			reg := kube.New(o)
+			w := watch(t, reg)
+			w.awaitRows()
+			got := slices.DeleteFunc(reg.Serves(), func(k string) bool { return strings.HasPrefix(k, "ConfigMap/") })
+			if !slices.Equal(got, c.want) {
+				t.Errorf("serves %v, want %v", got, c.want)
+			}
+			w.stop()
+		})
+	}
+}
