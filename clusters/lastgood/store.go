@@ -1,0 +1,252 @@
+package lastgood
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
+
+// Options configure a Store. Zero values take the stated defaults.
+type Options struct {
+	Dir string // required; nobody else may write there
+	// Every is how often at most the rows of one registry are written; less often if that takes long. 10s
+	Every time.Duration
+	// After is how long a registry may take to sync until what was kept is served; 10s. It should be less than what
+	// the start-up waits for a registry. Less is waited when the registry reports that there is no contact.
+	After    time.Duration
+	MaxBytes int64 // of one registry's rows, unpacked; 1 GiB
+	Log      *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	o.Every = cmp.Or(o.Every, 10*time.Second)
+	o.After = cmp.Or(o.After, 10*time.Second)
+	o.MaxBytes = cmp.Or(o.MaxBytes, 1<<30)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Store is a folder with what registries reported last.
+type Store struct {
+	opts  Options
+	found []model.ClusterID // at the start
+
+	mu     sync.Mutex
+	files  map[model.ShardKey]*shardFile // guarded by mu
+	serial uint64                        // guarded by mu: of the registry that was wrapped last
+}
+
+// temporary begins the names of files that are being written.
+const temporary = ".new-"
+
+// suffix ends the names of the files.
+const suffix = ".rows"
+
+// Open makes the folder if there is none, and removes what an earlier hub left half written.
+func Open(o Options) (*Store, error) {
+	o = o.withDefaults()
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open folder of last good rows: %w", err)
+	}
+	entries, err := os.ReadDir(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("open folder of last good rows: %w", err)
+	}
+	s := &Store{opts: o, files: map[model.ShardKey]*shardFile{}}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), temporary) {
+			if err := os.Remove(filepath.Join(o.Dir, e.Name())); err != nil {
+				return nil, fmt.Errorf("open folder of last good rows: %w", err)
+			}
+		}
+		if k, ok := parseName(e.Name()); ok && k.Provider == model.ProviderKubernetes {
+			s.found = append(s.found, k.Cluster)
+		}
+	}
+	slices.Sort(s.found)
+	return s, nil
+}
+
+// Clusters are those whose Kubernetes registries had a file when the store was opened, sorted.
+func (s *Store) Clusters() []model.ClusterID { return slices.Clone(s.found) }
+
+// Wrap gives a registry that reports what reg reports and keeps it. With restore, what was kept is reported while
+// reg can't: as a full truth that is stale since it was last known to hold, until reg's own comes. Only the first
+// registry of a cluster may restore, for the first full truth of a replacement is taken as proof that it works.
+func (s *Store) Wrap(reg model.Registry, restore bool) model.Registry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serial++
+	return &registry{inner: reg, opts: s.opts, file: s.fileOf(reg.Key()), serial: s.serial, restore: restore,
+		log: s.opts.Log.With("cluster", reg.Key().Cluster, "provider", reg.Key().Provider)}
+}
+
+// Forget removes what was kept of a registry that was detached. What instances wrapped so far still report is
+// not kept.
+func (s *Store) Forget(k model.ShardKey) {
+	s.mu.Lock()
+	f, serial := s.fileOf(k), s.serial
+	s.mu.Unlock()
+	if err := f.remove(serial); err != nil {
+		s.opts.Log.Warn("last good rows of a detached cluster can't be removed", "cluster", k.Cluster, "provider", k.Provider, "err", err)
+	}
+}
+
+// fileOf is called with mu held.
+func (s *Store) fileOf(k model.ShardKey) *shardFile {
+	f := s.files[k]
+	if f == nil {
+		f = &shardFile{key: k, dir: s.opts.Dir, path: filepath.Join(s.opts.Dir, nameOf(k)), limit: s.opts.MaxBytes, turn: make(chan struct{}, 1)}
+		s.files[k] = f
+	}
+	return f
+}
+
+// shardFile is the file of one registry.
+type shardFile struct {
+	key       model.ShardKey
+	dir, path string
+	limit     int64
+	// turn is full while the file is replaced or removed, by who then owns the rest.
+	turn   chan struct{}
+	newest uint64 // the newest instance that has written
+	ended  uint64 // instances up to this one belong to a registry that was detached
+}
+
+// errOutdated tells an instance that its rows are not wanted any more.
+var errOutdated = errors.New("a newer instance has written, or the registry was detached")
+
+// write replaces the file, for the instance with the serial.
+func (f *shardFile) write(serial uint64, saved time.Time, rows map[model.RowKey]model.Object) (err error) {
+	if err := f.inTurn(serial, func() error { return nil }); err != nil {
+		return err // before the work is done
+	}
+	temp, err := os.CreateTemp(f.dir, temporary+"*") // for its owner only
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(temp.Name()))
+		}
+	}()
+	err = encode(temp, header{Shard: f.key, Saved: saved}, rows, f.limit)
+	if err == nil {
+		err = temp.Sync()
+	}
+	if err = errors.Join(err, temp.Close()); err != nil {
+		return err
+	}
+	return f.inTurn(serial, func() error {
+		if err := os.Rename(temp.Name(), f.path); err != nil {
+			return err
+		}
+		f.newest = serial
+		return syncDir(f.dir)
+	})
+}
+
+// inTurn does something to the file unless that is not the instance's business any more.
+func (f *shardFile) inTurn(serial uint64, do func() error) error {
+	f.turn <- struct{}{}
+	defer func() { <-f.turn }()
+	if serial <= f.ended || serial < f.newest {
+		return errOutdated
+	}
+	return do()
+}
+
+// remove removes the file and outdates the instances up to the serial.
+func (f *shardFile) remove(serial uint64) error {
+	f.turn <- struct{}{}
+	defer func() { <-f.turn }()
+	f.ended = serial
+	if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return syncDir(f.dir)
+}
+
+// touch notes that the content, which the instance has written, still holds.
+func (f *shardFile) touch(serial uint64, now time.Time) error {
+	return f.inTurn(serial, func() error {
+		if serial != f.newest {
+			return nil
+		}
+		return os.Chtimes(f.path, time.Time{}, now)
+	})
+}
+
+// read gives the rows and when they were last known to hold.
+func (f *shardFile) read() (held time.Time, s *model.ShardState, err error) {
+	in, err := os.Open(f.path)
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	h, s, err := decode(in, f.key, f.limit)
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	if held = info.ModTime(); held.Before(h.Saved) {
+		held = h.Saved
+	}
+	if now := time.Now(); held.After(now) {
+		held = now
+	}
+	return held, s, nil
+}
+
+// syncDir makes a rename or removal last.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// nameOf gives a file name that no other registry has, on file systems that ignore case too.
+func nameOf(k model.ShardKey) string {
+	return escape(string(k.Provider)) + "@" + escape(string(k.Cluster)) + suffix
+}
+
+func escape(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		if c := s[i]; c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02x", c)
+		}
+	}
+	return b.String()
+}
+
+func parseName(name string) (k model.ShardKey, ok bool) {
+	provider, cluster, ok := strings.Cut(strings.TrimSuffix(name, suffix), "@")
+	if !ok || !strings.HasSuffix(name, suffix) {
+		return k, false
+	}
+	p, err := url.PathUnescape(provider)
+	c, err2 := url.PathUnescape(cluster)
+	k = model.ShardKey{Provider: model.ProviderID(p), Cluster: model.ClusterID(c)}
+	return k, err == nil && err2 == nil && nameOf(k) == name
+}
