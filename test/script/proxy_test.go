@@ -48,16 +48,21 @@ func typeURL(short string) string {
 	return map[string]string{"cds": gen.ClusterURL, "eds": gen.EndpointURL, "lds": gen.ListenerURL, "rds": gen.RouteURL}[short]
 }
 
-// node reads "key=value" settings: cluster, ip, network, locality, type; metadata keys in capitals. A proxy
-// has certificates to call others with, as it must to get out of its network.
+// node reads "key=value" settings: cluster, ip, network, locality, type; metadata keys in capitals; labels of
+// the workload as "LABELS.key=value". A proxy has certificates to call others with, as it must to get out of
+// its network.
 func node(name string, settings []string) (*corev3.Node, error) {
 	set := map[string]string{"cluster": "c1", "ip": "10.250.0.1", "type": "sidecar"}
 	meta := map[string]any{"TLS_CLIENT_CERT_CHAIN": "/etc/certs/cert-chain.pem", "TLS_CLIENT_KEY": "/etc/certs/key.pem", "TLS_CLIENT_ROOT_CERT": "/etc/certs/root-cert.pem"}
+	labels := map[string]any{}
 	for _, s := range settings {
 		k, v, ok := strings.Cut(s, "=")
+		label, ofWorkload := strings.CutPrefix(k, "LABELS.")
 		switch {
 		case !ok:
 			return nil, fmt.Errorf("%q is not key=value", s)
+		case ofWorkload:
+			labels[label] = v
 		case k == strings.ToUpper(k):
 			meta[k] = v
 		default:
@@ -68,7 +73,7 @@ func node(name string, settings []string) (*corev3.Node, error) {
 	if !ok {
 		return nil, fmt.Errorf("%q is not POD.NAMESPACE", name)
 	}
-	meta["CLUSTER_ID"], meta["NAMESPACE"], meta["INSTANCE_IPS"] = set["cluster"], ns, set["ip"]
+	meta["CLUSTER_ID"], meta["NAMESPACE"], meta["INSTANCE_IPS"], meta["LABELS"] = set["cluster"], ns, set["ip"], labels
 	if set["network"] != "" {
 		meta["NETWORK"] = set["network"]
 	}

@@ -195,7 +195,7 @@ func text(lines []string) string {
 // proxyVerbs connect proxies and look at what they hold. Types are cds, eds, lds and rds.
 func proxyVerbs(w *world) map[string]script.Cmd {
 	return map[string]script.Cmd{
-		"proxy": verb("pod.namespace sotw|delta [cluster=c1] [ip=10.250.0.1] [network=n] [locality=r/z/s] [type=sidecar|router] [META=value]...",
+		"proxy": verb("pod.namespace sotw|delta [cluster=c1] [ip=10.250.0.1] [network=n] [locality=r/z/s] [type=sidecar|router] [META=value]... [LABELS.key=value]...",
 			"connect a proxy", 2, func(_ *script.State, a []string) (string, error) { return "", w.connect(a[0], a[1], a[2:]) }),
 		"disconnect": verb("proxy", "break its stream off", 1, w.onProxy(func(p *proxy, _ []string) (string, error) {
 			p.disconnect()

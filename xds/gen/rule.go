@@ -41,9 +41,13 @@ func readRule(p *pushcontext.DestinationPolicy, port model.Port) rule {
 	return rule{p, t.GetLoadBalancer(), t.GetOutlierDetection()}
 }
 
-// nameOf is for people.
+// nameOf is for people. Objects that were merged into one rule are all named.
 func nameOf(p *pushcontext.DestinationPolicy) string {
-	return "DestinationRule " + p.Namespace + "/" + p.Source.Object.Name
+	name := "DestinationRule " + p.Namespace + "/" + p.Source.Object.Name
+	for _, m := range p.Merged {
+		name += "+" + m.Object.Name
+	}
+	return name
 }
 
 // scope is what the policies of a service tell proxies apart by.
