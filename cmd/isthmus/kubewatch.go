@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/isthmus-mesh/isthmus/clusters"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/remote"
 	"github.com/isthmus-mesh/isthmus/secrets"
 )
 
@@ -84,7 +85,7 @@ func (k *kubeSource) watchSecrets(ctx context.Context) error {
 }
 
 func (k *kubeSource) watchSecretsWith(ctx context.Context, cfg *rest.Config, from *watching, out chan<- listing) {
-	own, release, err := ownHTTP(cfg)
+	own, release, err := remote.HTTPClient(cfg)
 	if err != nil {
 		k.log.Error("the Secrets of remote clusters can't be watched", "err", err)
 		return

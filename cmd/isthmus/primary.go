@@ -1,13 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"net/http"
-	"os"
 
 	"github.com/spf13/cobra"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -77,10 +73,7 @@ func noContext(which, kubeconfig, context string, rules *clientcmd.ClientConfigL
 	if where == "" {
 		where = fmt.Sprint(rules.Precedence)
 	}
-	switch _, err := os.Stat(kubeconfig); {
-	case kubeconfig != "" && errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("there is no kubeconfig %s of the %s cluster", kubeconfig, which)
-	case context == "":
+	if context == "" {
 		return fmt.Errorf("the kubeconfig of the %s cluster, %s, has no current context: name one", which, where)
 	}
 	return fmt.Errorf("there is no context %q for the %s cluster in %s: 'kubectl config get-contexts' lists those that there are", context, which, where)
@@ -89,7 +82,7 @@ func noContext(which, kubeconfig, context string, rules *clientcmd.ClientConfigL
 func connect(cfg *rest.Config, context string) (*access, error) {
 	cfg.QPS, cfg.Burst = 50, 100
 	cfg.UserAgent = "isthmus/" + build().Version
-	own, release, err := ownHTTP(cfg)
+	own, release, err := remote.HTTPClient(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("context %q: %w", context, err)
 	}
@@ -101,18 +94,4 @@ func connect(cfg *rest.Config, context string) (*access, error) {
 		return nil, fmt.Errorf("context %q: %w", context, err)
 	}
 	return a, nil
-}
-
-// ownHTTP makes a client with connections of its own, which release closes: client-go would share and keep
-// them.
-func ownHTTP(cfg *rest.Config) (client *http.Client, release func(), err error) {
-	cfg = rest.CopyConfig(cfg)
-	if cfg.Proxy == nil {
-		cfg.Proxy = http.ProxyFromEnvironment // the default; naming it keeps the transport out of client-go's cache
-	}
-	client, err = rest.HTTPClientFor(cfg)
-	if err != nil {
-		return nil, nil, err
-	}
-	return client, func() { utilnet.CloseIdleConnectionsFor(client.Transport) }, nil
 }

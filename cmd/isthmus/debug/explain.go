@@ -99,12 +99,20 @@ func (h *handler) explainerFor(pc *pushcontext.PushContext, r *http.Request) (fu
 		x := definition(v)
 		x.Proxy, x.Reason = p.NodeID, unseen(pc, v, reader)
 		for _, port := range v.Shape.Ports {
-			for _, d := range gen.ExplainEndpoints(v, class, port) {
+			for _, d := range verdicts(v, class, port) {
 				x.Endpoints = append(x.Endpoints, verdict(port.Name, d, x.Reason))
 			}
 		}
 		return withLeftOut(x, v)
 	}, nil
+}
+
+// verdicts are on what a router forwards to for other networks, if it does, or on what a proxy calls.
+func verdicts(v *pushcontext.ServiceView, c gen.Class, port model.Port) []gen.Verdict {
+	if forwarded := gen.ExplainPassthrough(v, c, port); forwarded != nil {
+		return forwarded
+	}
+	return gen.ExplainEndpoints(v, c, port)
 }
 
 // unseen says why a proxy does not see a service, "" if it does.

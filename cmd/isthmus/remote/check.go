@@ -73,13 +73,16 @@ type attempt struct {
 	cluster string
 	cfg     *rest.Config
 	url     *url.URL
+	http    *http.Client
+	release func() // its connections
 	client  kubernetes.Interface
 }
 
 // Check goes from the name of the API server to the rights of the credential, and ends at the first
 // failure, since nothing behind it can work.
 func (c Checker) Check(ctx context.Context, cluster string, cfg *rest.Config) (out []Result) {
-	a := &attempt{Checker: c.withDefaults(), cluster: cluster, cfg: rest.CopyConfig(cfg)}
+	a := &attempt{Checker: c.withDefaults(), cluster: cluster, cfg: rest.CopyConfig(cfg), release: func() {}}
+	defer func() { a.release() }()
 	steps := []struct {
 		name string
 		run  func(context.Context) Result
@@ -135,7 +138,10 @@ func (a *attempt) credential(context.Context) Result {
 	if a.cfg.Proxy == nil {
 		a.cfg.Dial = a.Dial
 	}
-	if a.client, err = kubernetes.NewForConfig(a.cfg); err != nil {
+	if a.http, a.release, err = HTTPClient(a.cfg); err == nil {
+		a.client, err = kubernetes.NewForConfigAndClient(a.cfg, a.http)
+	}
+	if err != nil {
 		return failed(a.again(), "it can't be used: %v", err)
 	}
 	expires := secrets.Expiry(a.cfg)
@@ -205,17 +211,12 @@ func (a *attempt) connection(ctx context.Context) Result {
 
 // clock compares the server's clock with ours: with too large a difference no token or certificate is valid.
 func (a *attempt) clock(ctx context.Context) Result {
-	client, err := rest.HTTPClientFor(a.cfg)
-	if err != nil {
-		return failed(a.again(), "it can't be used: %v", err)
-	}
-	defer client.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(a.url.String(), "/")+"/version", nil)
 	if err != nil {
 		return failed(a.again(), "its server is not a URL")
 	}
 	before := a.Now()
-	res, err := client.Do(req)
+	res, err := a.http.Do(req)
 	if err != nil {
 		return failed("see the API server's log", "the API server does not answer: %v", unwrapURL(err))
 	}

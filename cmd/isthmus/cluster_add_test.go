@@ -1,0 +1,178 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/remote"
+	"github.com/isthmus-mesh/isthmus/test/env"
+)
+
+// TestClusterAddRotateRemove: a cluster is added, its token renewed without the loss of an endpoint, and
+// removed, each time until the hub has followed.
+func TestClusterAddRotateRemove(t *testing.T) {
+	t.Parallel()
+	cs := servers.Take(t, 2)
+	primary, west := cs[0], cs[1]
+	primary.Apply(t, env.Namespace("istio-system"), shop("10.1.0.1"))
+	west.Apply(t, shop("10.2.0.1"))
+	r := startKubeHub(t, primary)
+	r.untilReady(t)
+	file := contexts(t, r, map[string]*env.Cluster{"primary": primary, "west": west}, "primary")
+
+	now(t, "", "cluster", "add", "west", "--kubeconfig", file, "--hub", r.url).want(t, exitOK,
+		"remote: ClusterRoleBinding isthmus-reader\n", "remote: token until ", "primary: Secret istio-system/istio-remote-secret-west\n",
+		"hub: west is synced: ", "west      istio-system/istio-remote-secret-west   "+west.URL)
+	if got := counts(t, r)["west"]; got.Total != 1 {
+		t.Errorf("west has %+v", got)
+	}
+	first := r.cluster(t, "west")
+
+	again := now(t, "", "cluster", "add", "west", "--kubeconfig", file, "--hub", r.url, "-o", "json")
+	again.want(t, exitOK)
+	var report added
+	if err := json.Unmarshal([]byte(again.stdout), &report); err != nil || report.State != "live" || time.Until(report.Expires) < 24*time.Hour {
+		t.Errorf("%v: %+v", err, report)
+	}
+	if second := r.cluster(t, "west"); second.Credential.Hash == first.Credential.Hash || second.Replacement != "" {
+		t.Errorf("the credential was not renewed: %+v", second.Credential)
+	}
+	if strings.Contains(r.log.String(), "registry detached") {
+		t.Error("the cluster was detached while its token was renewed")
+	}
+
+	now(t, "", "cluster", "list", "-o", "wide", "--hub", r.url).want(t, exitOK, "istio-system/istio-remote-secret-west", "364d")
+	now(t, "", "cluster", "check", "west", "--kubeconfig", file).want(t, exitOK, "that the hub uses", "system:serviceaccount:istio-system:isthmus-reader")
+
+	now(t, "n\n", "cluster", "remove", "west", "--kubeconfig", file, "--hub", r.url).want(t, exitFailure, "nothing was removed")
+	now(t, "y\n", "cluster", "remove", "west", "--remote-context", "west", "--kubeconfig", file, "--hub", r.url).want(t, exitOK,
+		"primary: west is out of Secret istio-system/istio-remote-secret-west", "hub: west is gone", "remote: ServiceAccount istio-system/isthmus-reader deleted")
+	if _, there := counts(t, r)["west"]; there {
+		t.Error("west's endpoints are still there")
+	}
+	if _, err := west.Client.RbacV1().ClusterRoles().Get(t.Context(), remote.Account, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the role in the remote cluster is still there: %v", err)
+	}
+	now(t, "", "cluster", "remove", "west", "--kubeconfig", file, "--hub", r.url).want(t, exitNotFound, "registers \"west\"")
+}
+
+// TestClusterAddRefuses: what can't work is said before anything is changed.
+func TestClusterAddRefuses(t *testing.T) {
+	t.Parallel()
+	cs := servers.Take(t, 2)
+	primary, west := cs[0], cs[1]
+	primary.Apply(t, env.Namespace("istio-system"), registered("north", west.Kubeconfig(env.AdminToken)))
+	r := startKubeHub(t, primary)
+	r.untilReady(t)
+	file := contexts(t, r, map[string]*env.Cluster{"primary": primary, "west": west, "North_1": west}, "primary")
+	r.write(t, "other.yaml", registered("west", west.Kubeconfig(env.AdminToken)))
+	for _, test := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"west --name Kubernetes --server https://k", exitUsage, `"Kubernetes" can't be a cluster's name`},
+		{"North_1", exitUsage, "with --name"},
+		{"primary --name west", exitUsage, "context primary is the primary cluster itself"},
+		{"nowhere", exitFailure, `no context "nowhere" for the remote cluster`},
+		{"", exitUsage, "name the remote cluster"},
+		{"west east", exitUsage, "want one CONTEXT"},
+		{"west --server http://west", exitUsage, "--server must be"},
+		{"west --token-duration 5m", exitUsage, "at least 10m"},
+		{"west --wait-timeout 0s", exitUsage, "--wait=false"},
+		{"west -o xml", exitUsage, "json, yaml"},
+		{"west --hub http://127.0.0.1:1", exitFailure, "or don't wait for it: --wait=false"},
+		{"west --context nowhere", exitFailure, `no context "nowhere" for the primary cluster`},
+		{"west --remote-kubeconfig /nowhere", exitFailure, "read the kubeconfig of the remote cluster: stat /nowhere"},
+	} {
+		args := append([]string{"cluster", "add", "--kubeconfig", file}, strings.Fields(test.args)...)
+		if !strings.Contains(test.args, "--hub") {
+			args = append(args, "--hub", r.url)
+		}
+		now(t, "", args...).want(t, test.code, test.says)
+	}
+	if _, err := west.Client.CoreV1().Namespaces().Get(t.Context(), "istio-system", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("something was changed in the remote cluster: %v", err)
+	}
+
+	primary.Apply(t, strings.Replace(registered("west", west.Kubeconfig(env.AdminToken)), "istio-remote-secret-west", "by-hand", 1))
+	now(t, "", "cluster", "add", "west", "--kubeconfig", file, "--hub", r.url).want(t, exitFailure, "west is registered by Secret istio-system/by-hand already")
+}
+
+// TestClusterAddDryRun: what is printed can be applied, and nothing has been.
+func TestClusterAddDryRun(t *testing.T) {
+	t.Parallel()
+	cs := servers.Take(t, 2)
+	primary, west := cs[0], cs[1]
+	r := &running{dir: t.TempDir()}
+	file := contexts(t, r, map[string]*env.Cluster{"primary": primary, "west": west}, "primary")
+	got := now(t, "", "cluster", "add", "west", "--kubeconfig", file, "--system-namespace", "mesh", "--server", "https://west.example:6443", "--tls-server-name", "api", "--dry-run")
+	got.want(t, exitOK, "# kubectl --context west -n mesh create token isthmus-reader --duration 8760h0m0s", "token: TOKEN", "server: https://west.example:6443", "tls-server-name: api")
+	if got.stderr != "" {
+		t.Errorf("stderr %q", got.stderr)
+	}
+	for _, c := range cs {
+		if _, err := c.Client.CoreV1().Namespaces().Get(t.Context(), "mesh", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("something was changed: %v", err)
+		}
+	}
+	far, near, _ := strings.Cut(got.stdout, "# For the primary cluster")
+	west.Apply(t, far)
+	primary.Apply(t, env.Namespace("mesh"), "#"+near)
+	if s, err := primary.Client.CoreV1().Secrets("mesh").Get(t.Context(), "istio-remote-secret-west", metav1.GetOptions{}); err != nil || len(s.Data["west"]) == 0 || s.Labels[remote.SecretLabel] != "true" {
+		t.Errorf("the Secret is %+v, %v", s, err)
+	}
+	var both struct{ Remote, Primary []map[string]any }
+	js := now(t, "", "cluster", "add", "west", "--kubeconfig", file, "--dry-run", "-o", "json")
+	if err := json.Unmarshal([]byte(js.stdout), &both); err != nil || len(both.Remote) != 6 || len(both.Primary) != 1 {
+		t.Errorf("%v: %s", err, js.stdout)
+	}
+}
+
+// TestClusterAddElsewhere: another system namespace has rights of its own, and --wait=false asks no hub.
+func TestClusterAddElsewhere(t *testing.T) {
+	t.Parallel()
+	cs := servers.Take(t, 2)
+	primary, west := cs[0], cs[1]
+	primary.Apply(t, env.Namespace("mesh"))
+	r := &running{dir: t.TempDir()}
+	file := contexts(t, r, map[string]*env.Cluster{"primary": primary, "west": west}, "primary")
+	for _, ns := range []string{"mesh", "istio-system"} {
+		primary.Apply(t, env.Namespace(ns))
+		now(t, "", "cluster", "add", "west", "--kubeconfig", file, "--system-namespace", ns, "--wait=false", "--hub", "http://127.0.0.1:1").want(t, exitOK, ns+"/istio-remote-secret-west")
+	}
+	for _, ns := range []string{"mesh", "istio-system"} {
+		now(t, "", "cluster", "check", "west", "--kubeconfig", file, "--system-namespace", ns).want(t, exitOK, "system:serviceaccount:"+ns+":isthmus-reader", "that the hub uses")
+	}
+	now(t, "", "cluster", "remove", "west", "--kubeconfig", file, "--system-namespace", "mesh", "--remote-context", "west", "--yes", "--wait=false").want(t, exitOK)
+	now(t, "", "cluster", "check", "west", "--kubeconfig", file).want(t, exitOK)
+}
+
+// TestClusterRemoveKeepsNeighbours: a Secret may register several clusters.
+func TestClusterRemoveKeepsNeighbours(t *testing.T) {
+	t.Parallel()
+	primary := servers.Take(t, 1)[0]
+	primary.Apply(t, env.Namespace("istio-system"), `
+apiVersion: v1
+kind: Secret
+metadata: {name: many, namespace: istio-system, labels: {istio/multiCluster: "true"}}
+stringData: {west: a, north: b}
+`, registered("west", []byte("c")))
+	r := &running{dir: t.TempDir()}
+	file := contexts(t, r, map[string]*env.Cluster{"primary": primary}, "primary")
+	remove := func(more ...string) result {
+		return now(t, "", append([]string{"cluster", "remove", "west", "--kubeconfig", file, "--yes", "--wait=false"}, more...)...)
+	}
+	remove().want(t, exitUsage, "west is registered by istio-remote-secret-west, many: choose with --secret")
+	remove("--secret", "other").want(t, exitNotFound, "not by other")
+	remove("--secret", "many").want(t, exitOK, "west is out of Secret istio-system/many")
+	left, err := remote.Registrations(t.Context(), primary.Client, "istio-system", "")
+	if err != nil || len(left) != 2 || left[0].Secret != "istio-remote-secret-west" || left[1].Cluster != "north" {
+		t.Errorf("%v: %+v", err, left)
+	}
+}
