@@ -136,9 +136,6 @@ func (p policyPart) outlier(o *networking.OutlierDetection) *networking.OutlierD
 	percent("maxEjectionPercent", int64(o.GetMaxEjectionPercent()))
 	percent("minHealthPercent", int64(o.GetMinHealthPercent()))
 	percent("failurePercentageThreshold", int64(o.GetFailurePercentageThreshold().GetValue()))
-	if n := o.GetConsecutiveErrors(); n < 0 {
-		bad("consecutiveErrors", "%d is less than 0", n)
-	}
 	duration := func(field string, d *durationpb.Duration) {
 		if d != nil && (d.CheckValid() != nil || d.AsDuration() < time.Millisecond) {
 			bad(field, "at least 1ms is needed")

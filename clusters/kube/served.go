@@ -10,16 +10,25 @@ import (
 // The fields that the hub uses, as paths of JSON names. A field counts with all that is below it; items of lists
 // count as the list.
 var (
-	ruleFields = []string{
-		"host", "exportTo",
-		"trafficPolicy.outlierDetection", "trafficPolicy.loadBalancer.localityLbSetting", "trafficPolicy.tls.mode",
-		"trafficPolicy.portLevelSettings.port", "trafficPolicy.portLevelSettings.outlierDetection",
-		"trafficPolicy.portLevelSettings.loadBalancer.localityLbSetting", "trafficPolicy.portLevelSettings.tls.mode",
-	}
-	gatewayFields = []string{
-		"selector", "servers.hosts", "servers.name", "servers.port", "servers.tls.mode",
-	}
+	ruleFields    = slices.Concat([]string{"host", "exportTo", portSettings + "port"}, policyFields("trafficPolicy."), policyFields(portSettings))
+	gatewayFields = []string{"selector", "servers.hosts", "servers.name", "servers.port", "servers.tls.mode"}
 )
+
+const portSettings = "trafficPolicy.portLevelSettings."
+
+// policyFields are those of the policy of all ports or of one.
+func policyFields(prefix string) (out []string) {
+	for _, f := range []string{
+		"loadBalancer.localityLbSetting", "tls.mode",
+		"outlierDetection.splitExternalLocalOriginErrors", "outlierDetection.consecutiveLocalOriginFailures",
+		"outlierDetection.consecutiveGatewayErrors", "outlierDetection.consecutive5xxErrors", "outlierDetection.interval",
+		"outlierDetection.baseEjectionTime", "outlierDetection.maxEjectionPercent", "outlierDetection.minHealthPercent",
+		"outlierDetection.outlierDetectionHttpErrorCodes", "outlierDetection.failurePercentageThreshold",
+	} {
+		out = append(out, prefix+f)
+	}
+	return out
+}
 
 // notServedFields lists the fields that are set and not among the served ones, sorted.
 func notServedFields(m protoreflect.Message, served []string) []string {

@@ -1,7 +1,9 @@
 package kube
 
 import (
+	"errors"
 	"regexp"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
@@ -50,12 +52,16 @@ func trustFacts(m *corev1.ConfigMap) *TrustFacts {
 	return &TrustFacts{Domain: domain}
 }
 
+// meshTrust is what is read of a MeshConfig here.
+type meshTrust struct {
+	TrustDomain string `json:"trustDomain"`
+}
+
 func trustDomain(m *corev1.ConfigMap) (string, error) {
-	var settings struct {
-		TrustDomain string `json:"trustDomain"`
-	}
+	var settings meshTrust
 	if err := yaml.Unmarshal([]byte(m.Data[meshKey]), &settings); err != nil {
-		return "", err
+		_, reason := yamlError(err)
+		return "", errors.New(strings.TrimPrefix(reason, "error unmarshaling JSON: while decoding JSON: "))
 	}
 	if d := settings.TrustDomain; d != "" && !trustDomains.MatchString(d) {
 		return "", errTrustDomain

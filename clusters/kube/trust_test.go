@@ -51,6 +51,33 @@ func TestTrustDomainOfTheMember(t *testing.T) {
 	}
 }
 
+// What is wrong with the settings is told in words of the file, and only where they count.
+func TestTrustDomainProblems(t *testing.T) {
+	t.Parallel()
+	for mesh, want := range map[string]string{
+		"not: yaml: here":  "mapping values are not allowed in this context",
+		"trustDomain: [a]": "trustDomain: want a text, not a list",
+		"just text":        "want an object, not a text",
+		"trustDomain: a/b": "trustDomain has characters that no domain has",
+		"trustDomain: a.b": "",
+		"":                 "",
+	} {
+		for _, namespace := range []string{"istio-system", "demo"} {
+			s := newStore()
+			o := meshSettings(namespace, "istio", mesh)
+			s.Set(o)
+			ps := s.Problems()[o.Ref]
+			if namespace == "demo" || want == "" {
+				if len(ps) > 0 {
+					t.Errorf("%s %q: %q", namespace, mesh, ps)
+				}
+			} else if len(ps) != 1 || !strings.HasSuffix(ps[0], "does not count: "+want) {
+				t.Errorf("%q: %q, want %q", mesh, ps, want)
+			}
+		}
+	}
+}
+
 // A ConfigMap that says the same changes nothing.
 func TestTrustDomainUnchanged(t *testing.T) {
 	t.Parallel()
