@@ -7,12 +7,14 @@
 //
 //	ServiceView ─ Endpoints ─► outbound|<port>||<host>            selectEndpoints decides, ExplainEndpoints tells
 //	ShapeView ─── Clusters ──► outbound|<port>||<host>            EDS, DNS with inline endpoints, or original destination
+//	ServiceView ─ Endpoints ─► outbound_.<port>_._.<host>          selectForwarded decides, ExplainPassthrough tells
+//	ShapeView ─── Clusters ──► outbound_.<port>_._.<host>          at routers that forward mutual TLS between networks
 //	PortView ──── Listeners ─► <address>_<port>                   arrange: visible services, one for each host and address
 //	         └─── Routes ────► <port>, <host>:<port>, http.<port>  portPlan: which listeners and tables that makes
 //	TargetsView ─ Clusters ──► inbound|<port>||
 //	         └─── Listeners ─► virtualInbound
 //	MeshView ──── Clusters ──► BlackHoleCluster, PassthroughCluster, InboundPassthroughCluster
-//	         └─── Listeners ─► virtualOutbound
+//	         └─── Listeners ─► virtualOutbound, passthrough_<address>_<port>
 //
 // Names and contents follow what Istio's proxies and tools expect; whatever a stock Envoy would refuse
 // is not made. A resource that can't be made is an error of that resource alone.
