@@ -18,6 +18,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -119,13 +120,16 @@ func placesOf(cla *endpointv3.ClusterLoadAssignment) string {
 	return strings.Join(out, " ")
 }
 
+// hidden is what Envoy's dumps leave out.
+var hidden = protocmp.IgnoreFields(&tlsv3.TlsCertificate{}, "private_key")
+
 // differences lists what an Envoy has that is not as the hub says.
 func (hub *state) differences(envoy *state) (out []string) {
 	for _, name := range slices.Sorted(maps.Keys(hub.resources)) {
 		got, want := envoy.resources[name], hub.resources[name]
 		if got == nil {
 			out = append(out, "it lacks "+name)
-		} else if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		} else if diff := cmp.Diff(want, got, protocmp.Transform(), hidden); diff != "" {
 			out = append(out, name+" is not as the hub has it (-hub +envoy):\n"+diff)
 		}
 	}

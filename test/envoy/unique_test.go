@@ -21,6 +21,7 @@ func TestAddressesAreSentOnce(t *testing.T) {
 		web, far := service("web", "10.96.0.1", "http", 8000), service("far", "10.96.0.2", "http", 8001)
 		near, shared := m.backend(t, envoytest.HTTP1, "near"), m.backend(t, envoytest.HTTP1, "shared")
 		gateway := netip.MustParseAddrPort(m.lo.At(5, 1, 15443))
+		authority := envoytest.StartAuthority(t)
 		away := map[string]string{"topology.istio.io/network": "far", "security.istio.io/tlsMode": "istio"}
 		m.start(t, files{
 			"networks.yaml": {fmt.Sprintf("networks: {far: {endpoints: [{fromCidr: 192.0.2.0/24}], gateways: [{address: %s, port: %d}]}}",
@@ -34,7 +35,7 @@ func TestAddressesAreSentOnce(t *testing.T) {
 			"west/all.yaml": {web, slicesOf(web, endpoint{addr: shared.Addr, pod: "shared"}), pod("shared", ip(shared), "america.z2", nil)},
 		})
 		for _, cluster := range []string{"east", "west"} {
-			p := m.launch(t, cluster, bootstrap.Options{SotW: sotw, Cluster: cluster})
+			p := m.launch(t, cluster, certified(t, authority, cluster, bootstrap.Options{SotW: sotw, Cluster: cluster}))
 			p.answers(t, host("web"), 8000, "shared")
 			p.has(t, outbound(host("web"), 8000), near.Addr, shared.Addr)
 			p.has(t, outbound(host("far"), 8001), gateway.String())

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -112,6 +113,27 @@ func (a *Authority) issue(c Certificate, name, identity string) error {
 		return err
 	}
 	return errors.Join(writePEM(c.Chain, "CERTIFICATE", raw), writePEM(c.Key, "PRIVATE KEY", secret))
+}
+
+// Server is the TLS of a server that verifies its callers, and that answers to one server name only.
+func (a *Authority) Server(t testing.TB, name, serverName string) *tls.Config {
+	t.Helper()
+	c := a.Issue(t, name, "spiffe://test/"+name)
+	cert, err := tls.LoadX509KeyPair(c.Chain, c.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+	return &tls.Config{
+		Certificates: []tls.Certificate{cert}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+			if h.ServerName != serverName {
+				return nil, fmt.Errorf("asked for %q, serves %q", h.ServerName, serverName)
+			}
+			return nil, nil // this one
+		},
+	}
 }
 
 // writePEM makes a file that any user may read: what it protects lasts as long as a test.

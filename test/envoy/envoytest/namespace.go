@@ -94,14 +94,24 @@ func (n *Namespace) Start(cmd *exec.Cmd) error { return n.Do(cmd.Start) }
 
 // Run runs a command inside the namespace; an error carries what it printed.
 func (n *Namespace) Run(ctx context.Context, stdin, name string, args ...string) error {
+	_, err := n.run(ctx, stdin, name, args...)
+	return err
+}
+
+// Output is Run without input, for what the command prints.
+func (n *Namespace) Output(ctx context.Context, name string, args ...string) (string, error) {
+	return n.run(ctx, "", name, args...)
+}
+
+func (n *Namespace) run(ctx context.Context, stdin, name string, args ...string) (string, error) {
 	var out strings.Builder
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &out
 	if err := n.Start(cmd); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return "", fmt.Errorf("%s: %w", name, err)
 	}
 	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(out.String()))
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(out.String()))
 	}
-	return nil
+	return out.String(), nil
 }
