@@ -47,8 +47,17 @@ func (m *Metrics) Forget(c model.ClusterID) {
 
 func (m *Metrics) event(kind, event string) {
 	if m != nil {
-		m.events.WithLabelValues(kind, event).Inc()
+		m.events.WithLabelValues(istioWord(kind), event).Inc()
 	}
+}
+
+// istioWord is what dashboards call a kind.
+func istioWord(kind string) string {
+	switch kind {
+	case KindNamespace, KindNode, KindPod, KindService:
+		return kind + "s"
+	}
+	return kind
 }
 
 func (m *Metrics) listed(c model.ClusterID, objects int, took time.Duration) {

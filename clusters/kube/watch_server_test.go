@@ -34,6 +34,7 @@ type apiServer struct {
 	rv       int
 	objects  map[string]map[string]object // by resource, by namespace/name
 	log      []event
+	ahead    bool                // newer revisions than its own are refused
 	expired  int                 // the oldest revision that can be watched from
 	served   map[string][]string // resources by group/version
 	denied   map[string]bool     // "list pods"
@@ -184,12 +185,14 @@ func (s *apiServer) remove(resource, key string) {
 }
 
 // bookmark tells the watches of a kind the newest revision.
-func (s *apiServer) bookmark(kind string) {
+func (s *apiServer) bookmark(kind string) (revision string) {
 	s.change(func() {
 		s.rv++
+		revision = strconv.Itoa(s.rv)
 		o := object{"kind": kind, "metadata": object{"resourceVersion": strconv.Itoa(s.rv)}}
 		s.log = append(s.log, event{s.rv, resources[kind], "BOOKMARK", o})
 	})
+	return revision
 }
 
 // drop ends all open watches, as a restart or a timeout does.
@@ -303,6 +306,10 @@ func (s *apiServer) refuse(w http.ResponseWriter, code int) {
 }
 
 func statusOf(code int) object {
+	if code == http.StatusGatewayTimeout {
+		return object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": "Timeout", "message": "Too large resource version",
+			"details": object{"causes": []object{{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}}, "retryAfterSeconds": 1}}
+	}
 	reason := map[int]string{403: "Forbidden", 401: "Unauthorized", 404: "NotFound", 410: "Expired", 429: "TooManyRequests"}[code]
 	return object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "no: secret-token"}
 }
@@ -381,9 +388,10 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request, resource, gv st
 func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, resource, gv string, sel func(object) bool) {
 	from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	s.mu.Lock()
-	if from < s.expired {
+	gone, ahead := from < s.expired, s.ahead && from > s.rv
+	if gone || ahead {
 		s.mu.Unlock()
-		s.refuse(w, http.StatusGone)
+		s.refuse(w, map[bool]int{true: http.StatusGone, false: http.StatusGatewayTimeout}[gone])
 		return
 	}
 	epoch := s.epoch
