@@ -2,6 +2,7 @@ package gen
 
 import (
 	"net/netip"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
@@ -98,6 +99,19 @@ const (
 	// a generator that declares it is a Narrower that drops the rest.
 	TraitPolicy
 )
+
+// asksFor reports whether the proxy wants the endpoints of a network; those of none it always does.
+func (c *Class) asksFor(network string) bool {
+	if c.NetworkView == "" || network == "" {
+		return true
+	}
+	for n := range strings.SplitSeq(c.NetworkView, ",") {
+		if n == network {
+			return true
+		}
+	}
+	return false
+}
 
 // Keep gives the class reduced to the traits.
 func (c Class) Keep(t Traits) Class {

@@ -144,3 +144,16 @@ func TestSelectGatewayFamilies(t *testing.T) {
 		t.Run(c.name, c.run)
 	}
 }
+
+// Headless services have listeners at the addresses that the proxy asks for.
+func TestNetworkViewOfHeadlessServices(t *testing.T) {
+	t.Parallel()
+	s := svc{host: "db.shop.svc.cluster.local", ports: []model.Port{tcpPort(90)}, resolution: model.Passthrough, inline: []*model.Endpoint{
+		ep("c1", "tcp", "10.0.0.1:90", network("n1")), ep("c1", "tcp", "10.0.0.2:90", network("n2")), ep("c1", "tcp", "10.0.0.3:90")}}
+	v := portView(90, newMesh(), s)
+	for view, want := range map[string][]string{"": {"10.0.0.1_90", "10.0.0.2_90", "10.0.0.3_90"}, "n2": {"10.0.0.2_90", "10.0.0.3_90"}, "n3,n9": {"10.0.0.3_90"}} {
+		if d := cmp.Diff(want, names(t, gen.Listeners{}, v, sidecar("c1", "shop", viewing(view)))); d != "" {
+			t.Errorf("asking for %q (-want +got):\n%s", view, d)
+		}
+	}
+}

@@ -51,7 +51,7 @@ func (Listeners) Traits(v pushcontext.View) Traits {
 		s := summaryOf(v)
 		t := s.traits() | TraitExtensions | passthroughPortTraits(v.Mesh, v.Number)
 		if s.direct {
-			t |= TraitIP
+			t |= TraitIP | TraitNetworkView
 			if v.Mesh.MultiNetwork() {
 				t |= TraitNetwork
 			}

@@ -23,7 +23,7 @@ type portPlan struct {
 	ranges   [][]netip.Prefix   // address ranges, for each of services
 
 	mu     sync.Mutex
-	direct map[string]map[netip.Addr]int // endpointAddrs by network, guarded by mu
+	direct map[reach]map[netip.Addr]int // endpointAddrs, guarded by mu
 }
 
 // planCache keeps the plans of one PortView.
@@ -52,7 +52,7 @@ func planOf(v *pushcontext.PortView, c Class) *portPlan {
 }
 
 func makePlan(v *pushcontext.PortView, c Class) *portPlan {
-	p := &portPlan{byAddr: map[netip.Addr]int{}, byHost: map[string]int{}, direct: map[string]map[netip.Addr]int{}}
+	p := &portPlan{byAddr: map[netip.Addr]int{}, byHost: map[string]int{}, direct: map[reach]map[netip.Addr]int{}}
 	if c.silent() {
 		return p
 	}
@@ -124,13 +124,17 @@ func (p *portPlan) endpointAddrs(c Class, mesh *pushcontext.MeshView) map[netip.
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out, ok := p.direct[c.Network]
+	k := reach{c.Network, c.NetworkView}
+	out, ok := p.direct[k]
 	if !ok {
 		out = p.directAddrs(c, mesh)
-		p.direct[c.Network] = out
+		p.direct[k] = out
 	}
 	return out
 }
+
+// reach says which networks a proxy is in and asks for.
+type reach struct{ network, view string }
 
 func (p *portPlan) directAddrs(c Class, mesh *pushcontext.MeshView) map[netip.Addr]int {
 	out := map[netip.Addr]int{}
@@ -158,6 +162,8 @@ func directly(e *model.Endpoint, s *placed, c Class, mesh *pushcontext.MeshView)
 	case e.Health == model.Terminating || e.Health == model.Draining && !s.shape.Persistent:
 		return false
 	case s.shape.Key.Cluster != "" && e.Addr.Cluster != c.Cluster:
+		return false
+	case !c.asksFor(e.Network):
 		return false
 	}
 	return e.Network == "" || e.Network == c.Network || !mesh.HasGateway(e.Network)

@@ -105,7 +105,6 @@ type selector struct {
 	policy    policy
 	prefer    []preference
 	tls       tlsMode
-	view      []string // networks whose endpoints the proxy asks for; nil for all
 	multi     bool
 	mixed     bool // there are endpoints of both address families
 	scale     uint64
@@ -128,9 +127,6 @@ func selectEndpoints(in candidates, c Class) selection {
 		tls: mutual(in.shape, in.port, c.Namespace), groups: map[groupKey]*group{}, scale: 1, mixed: mixed(in.localities)}
 	s.prefer, s.shares = s.policy.preferences(c), s.policy.shares(c.Locality)
 	s.patterns = patternsBySpecificity(s.shares)
-	if c.NetworkView != "" {
-		s.view = strings.Split(c.NetworkView, ",")
-	}
 	if s.multi = s.mesh.MultiNetwork(); s.multi {
 		s.entrances, s.scale = map[entranceKey]entrance{}, s.weightScale()
 	}
@@ -170,8 +166,8 @@ func (s *selector) refuse(e *model.Endpoint) (model.Reason, string) {
 		return model.ReasonClusterLocal, ""
 	case s.shape.NodeLocal && e.Node != s.class.Node:
 		return model.ReasonNodeLocal, fmt.Sprintf("the proxy runs on node %q, the endpoint on %q", s.class.Node, e.Node)
-	case s.view != nil && e.Network != "" && !slices.Contains(s.view, e.Network):
-		return model.ReasonNetworkView, "the proxy asks for the endpoints of " + strings.Join(s.view, ", ") + " only, the endpoint is on " + e.Network
+	case !s.class.asksFor(e.Network):
+		return model.ReasonNetworkView, "the proxy asks for the endpoints of " + s.class.NetworkView + " only, the endpoint is on " + e.Network
 	case s.tls == tlsMutual && !s.class.ClientTLS.Complete():
 		return model.ReasonNoMTLS, nameOf(s.policy.rule) + " sets TLS mode ISTIO_MUTUAL, and " + noCertificate
 	case s.wrongKind(e):
