@@ -71,3 +71,91 @@ func TestServeReadsPrimaryAndRemotes(t *testing.T) {
 		t.Errorf("the config cluster lost endpoints with west: %+v", got)
 	}
 }
+
+// TestServeKeepsWhatClustersSaid: a hub that is restarted while the API servers are away serves what they
+// said last, as stale.
+func TestServeKeepsWhatClustersSaid(t *testing.T) {
+	t.Parallel()
+	cs := servers.Take(t, 2)
+	primary, west := cs[0].Link(t), cs[1].Link(t)
+	cs[0].Apply(t, env.Namespace("istio-system"), shop("10.1.0.1"), registered("west", west.Kubeconfig(env.AdminToken)), `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: istio, namespace: istio-system}
+data: {mesh: "trustDomain: example.org"}
+`)
+	cs[1].Apply(t, shop("10.2.0.1"))
+	r := &running{dir: t.TempDir(), log: newLogbook(t)}
+	r.write(t, "primary.yaml", string(primary.Kubeconfig(env.AdminToken)))
+	flags := []string{"--kubeconfig", r.path("primary.yaml"), "--state-dir", r.path("state"), "--sync-timeout", "2s"}
+	r.start(t, flags...)
+	r.untilReady(t)
+	if got := counts(t, r); got["Kubernetes"].Total != 1 || got["west"].Total != 1 {
+		t.Fatalf("%+v", got)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	primary.Cut()
+	west.Cut()
+	r.start(t, flags...)
+	r.untilReady(t)
+	if got := counts(t, r); got["Kubernetes"].Total != 1 || got["west"].Total != 1 {
+		t.Errorf("after a restart: %+v", got)
+	}
+	for _, id := range []string{"Kubernetes", "west"} {
+		if c := r.cluster(t, id); c.State != "stale" {
+			t.Errorf("%s is %s", id, c.State)
+		}
+	}
+	if _, mesh := get(t, r.url+"/debug/mesh"); !strings.Contains(mesh, "example.org") {
+		t.Error("the mesh's settings are forgotten")
+	}
+	primary.Restore()
+	west.Restore()
+	r.log.until(t, "both live", func() bool { return r.cluster(t, "Kubernetes").State == "live" && r.cluster(t, "west").State == "live" })
+}
+
+// TestServeFollowsItsOwnCredential: when the kubeconfig of the config cluster is replaced, its Secrets are
+// followed with the new one; one that does not work changes nothing.
+func TestServeFollowsItsOwnCredential(t *testing.T) {
+	t.Parallel()
+	cs := servers.Take(t, 2)
+	primary, west := cs[0], cs[1]
+	link := primary.Link(t)
+	primary.Apply(t, env.Namespace("istio-system"), shop("10.1.0.1"))
+	west.Apply(t, shop("10.2.0.1"))
+	for _, name := range []string{"one", "two"} {
+		primary.ServiceAccount(t, "istio-system/"+name)
+		primary.Grant(t, "istio-system/"+name, env.Everything())
+	}
+	one, two := primary.Token(t, "istio-system/one", 3600), primary.Token(t, "istio-system/two", 3600)
+	r := &running{dir: t.TempDir(), log: newLogbook(t)}
+	r.write(t, "primary.yaml", string(link.Kubeconfig(one)))
+	r.start(t, "--kubeconfig", r.path("primary.yaml"), "--cluster-id", "east")
+	r.untilReady(t)
+
+	r.write(t, "primary.yaml", string(link.Kubeconfig("nonsense")))
+	r.log.until(t, "a failing replacement", func() bool { return r.cluster(t, "east").State == "degraded" })
+	primary.Apply(t, registered("west", west.Kubeconfig(env.AdminToken)))
+	r.log.until(t, "west, by the old credential", func() bool { return counts(t, r)["west"].Total == 1 })
+
+	r.write(t, "primary.yaml", string(link.Kubeconfig(two)))
+	r.log.until(t, "the new credential", func() bool { c := r.cluster(t, "east"); return c.State == "live" && c.Replacement == "" })
+	r.log.until(t, "Secrets by the new credential", func() bool {
+		for _, q := range link.Requests() {
+			if q.Token == two && q.Watch && strings.Contains(q.Path, "secrets") {
+				return true
+			}
+		}
+		return false
+	})
+	link.Refuse(one)
+	link.DropConnections()
+	primary.Delete(t, registered("west", nil))
+	r.log.until(t, "west gone", func() bool { _, there := counts(t, r)["west"]; return !there })
+	if got := counts(t, r)["east"]; got.Total != 1 {
+		t.Errorf("east has %+v", got)
+	}
+}

@@ -89,9 +89,9 @@ func (k *kubeSource) configure(m *meshconfig.MeshConfig) {
 	k.manager.Configure(s)
 }
 
-// Scan implements source: it attaches the registry of the mesh's settings, which the serving gate waits for.
-// With --dir it is that of the folder.
-func (k *kubeSource) Scan() error {
+// scanSettings attaches the registry of the mesh's settings, which the serving gate waits for. With --dir it is
+// that of the folder.
+func (k *kubeSource) scanSettings() {
 	o := &k.opts.kube
 	switch id := model.ClusterID(k.opts.clusterID); {
 	case k.opts.dir != "":
@@ -99,9 +99,16 @@ func (k *kubeSource) Scan() error {
 		k.life.Attach(file.NewMeshFiles(file.Options{Cluster: id, Log: k.log, OnSettings: k.settings.take}, o.meshConfig, o.meshNetworks))
 	default:
 		k.mesh = &awaited{key: model.ShardKey{Provider: model.ProviderMesh, Cluster: id}, ready: make(chan struct{})}
-		k.life.Attach(k.mesh)
+		k.life.Attach(k.keep(k.mesh, true))
 	}
-	return nil
+}
+
+// keep makes what a registry reports outlive the hub.
+func (k *kubeSource) keep(r model.Registry, first bool) model.Registry {
+	if k.store == nil {
+		return r
+	}
+	return k.store.Wrap(r, first)
 }
 
 // readSettings reads the mesh's settings in the config cluster, if they are there, with a credential of it.
@@ -114,7 +121,7 @@ func (k *kubeSource) readSettings(cfg *rest.Config) {
 		Metrics: k.metrics, Log: k.log,
 	})
 	if !k.mesh.use(r) {
-		k.life.Attach(r)
+		k.life.Attach(k.keep(r, false))
 	}
 }
 

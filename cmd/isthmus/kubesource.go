@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -10,6 +12,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
+	"github.com/isthmus-mesh/isthmus/clusters/lastgood"
 	"github.com/isthmus-mesh/isthmus/secrets"
 )
 
@@ -22,8 +25,9 @@ const (
 // kubeSource reads clusters from their API servers: the config cluster, those that Secrets in it have
 // kubeconfigs of, and those in --clusters-dir.
 type kubeSource struct {
-	sourceDeps // read-only, like the rest
+	sourceDeps // read-only, like the rest after Scan
 	manager    *clusters.Manager
+	store      *lastgood.Store // nil without --state-dir
 	metrics    *kube.Metrics
 	events     *prometheus.CounterVec
 	primary    chan *rest.Config // credentials of the config cluster as they come
@@ -40,11 +44,41 @@ func newKubeSource(d sourceDeps) source {
 		Name: "remote_cluster_secret_events_total", Help: "Changes of Secrets with kubeconfigs: add, update, delete.",
 	}, []string{"event"})
 	k.registerer.MustRegister(k.events)
-	k.manager = clusters.NewManager(clusters.Options{
-		Lifecycle: d.life, New: k.registry, Sources: d.opts.kube.sources(), Config: model.ClusterID(d.opts.clusterID), Log: d.log,
-		Forget: func(key model.ShardKey) { k.metrics.Forget(key.Cluster) },
-	})
 	return k
+}
+
+// Scan implements source.
+func (k *kubeSource) Scan() error {
+	o := clusters.Options{
+		Lifecycle: k.life, New: k.registry, Sources: k.opts.kube.sources(), Config: model.ClusterID(k.opts.clusterID), Log: k.log,
+		Forget: k.forget,
+	}
+	if dir := k.opts.kube.stateDir; dir != "" {
+		var err error
+		if k.store, err = lastgood.Open(lastgood.Options{Dir: dir, After: k.opts.patience(), Log: k.log}); err != nil {
+			return fmt.Errorf("--state-dir: %w", err)
+		}
+		o.Keep, o.Known = k.store.Wrap, k.store.Clusters()
+	}
+	k.scanSettings()
+	k.manager = clusters.NewManager(o)
+	return nil
+}
+
+// patience is how long what was kept of a registry waits for the registry: less than serving does.
+func (o *serveOptions) patience() time.Duration {
+	if o.syncTimeout == 0 {
+		return settingsWait
+	}
+	return min(settingsWait, o.syncTimeout/2)
+}
+
+// forget drops what is known of a cluster that was detached.
+func (k *kubeSource) forget(key model.ShardKey) {
+	k.metrics.Forget(key.Cluster)
+	if k.store != nil {
+		k.store.Forget(key)
+	}
 }
 
 // sources are those that tell claims.
@@ -108,7 +142,12 @@ func (r *roll) tick(name string) {
 }
 
 // Members implements source.
-func (k *kubeSource) Members() []clusters.Member { return k.manager.Members() }
+func (k *kubeSource) Members() []clusters.Member {
+	if k.manager == nil {
+		return nil
+	}
+	return k.manager.Members()
+}
 
 // Run implements source.
 func (k *kubeSource) Run(ctx context.Context) error {
