@@ -22,8 +22,8 @@ type Options struct {
 	Lifecycle model.Lifecycle
 	// New makes the registry of a cluster.
 	New func(Plan) Instance
-	// Keep wraps every registry, if set, so that what it reports outlives the hub. First says that the cluster has no
-	// other: only then may the registry serve what was kept, for a replacement must prove that it can sync.
+	// Keep wraps every registry, if set, so that what it reports outlives the hub. First says that no other one of the
+	// cluster could have synced: only then may the registry serve what was kept, for a replacement must prove that it works.
 	Keep func(reg model.Registry, first bool) model.Registry
 	// Forget is told of each cluster that was detached, if set: what was kept of it is not wanted any more.
 	Forget func(model.ShardKey)
@@ -94,6 +94,7 @@ type attachment struct {
 	settings Settings
 	current  Instance // the newest that is known to have synced, or else the first
 	next     Instance // attached after it
+	used     bool     // one of them had a credential
 }
 
 // NewManager gives a manager. The clusters that something was kept of are attached at once, all others when
@@ -209,8 +210,9 @@ func (m *Manager) attach(id model.ClusterID, c secrets.Claim) {
 	a.claim, a.settings, m.attached[id] = c, m.settings, a
 	reg := inst.Registry
 	if m.opts.Keep != nil {
-		reg = m.opts.Keep(reg, first)
+		reg = m.opts.Keep(reg, !a.used)
 	}
+	a.used = a.used || usable
 	m.log(id, c, first)
 	m.opts.Lifecycle.Attach(reg)
 }

@@ -353,7 +353,7 @@ func TestKept(t *testing.T) {
 		m.Configure(clusters.Settings{})
 		step()
 		m.Set("s", []secrets.Claim{claim("c1", "a", 0, "k1"), claim("c2", "a", 0, "k2")})
-		step("c1 first=false", "c2 first=true")
+		step("c1 first=true", "c2 first=true")
 		m.Set("s", nil)
 		step("forget c2", "c1 first=false") // c1 may be of the other source
 		m.Set("t", nil)

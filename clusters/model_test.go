@@ -52,7 +52,8 @@ func (l *ledger) Attach(r model.Registry) {
 		text = "refused"
 	}
 	c := r.Key().Cluster
-	if first := len(l.attached[c]) == 0; l.first[r] != first {
+	first := !slices.ContainsFunc(l.attached[c], func(t string) bool { return t != "refused" })
+	if l.first[r] != first {
 		l.faults = append(l.faults, fmt.Sprintf("%s: first is %v", c, l.first[r]))
 	}
 	l.attached[c] = append(l.attached[c], text)
