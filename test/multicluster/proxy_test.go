@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -35,7 +36,8 @@ type proxy struct {
 }
 
 // proxy connects a sidecar, named POD.NAMESPACE. Settings are "key=value": cluster,
-// ip, network, locality ("region/zone/subzone"), type, and metadata in capitals.
+// ip, network, locality ("region/zone/subzone"), type, and metadata in capitals. It
+// has the certificates that mutual TLS takes, unless tls is "off".
 func (m *mesh) proxy(name string, settings ...string) *proxy {
 	m.Helper()
 	n, err := node(name, settings)
@@ -85,6 +87,11 @@ func node(name string, settings []string) (*corev3.Node, error) {
 	meta["CLUSTER_ID"], meta["NAMESPACE"], meta["INSTANCE_IPS"] = set["cluster"], ns, set["ip"]
 	if set["network"] != "" {
 		meta["NETWORK"] = set["network"]
+	}
+	if set["tls"] != "off" {
+		for _, file := range []string{"CERT_CHAIN", "KEY", "ROOT_CERT"} {
+			meta["TLS_CLIENT_"+file], meta["TLS_SERVER_"+file] = "/certs/"+file, "/certs/"+file
+		}
 	}
 	fields, err := structpb.NewStruct(meta)
 	n := &corev3.Node{Id: fmt.Sprintf("%s~%s~%s~%s.svc.cluster.local", set["type"], set["ip"], name, ns), Metadata: fields}
@@ -180,7 +187,7 @@ func outbound(service string) string {
 	if !ok {
 		port = "80"
 	}
-	if strings.Count(service, ".") == 1 {
+	if strings.Count(service, ".") == 1 && !strings.HasSuffix(service, ".mesh") {
 		service += ".svc.cluster.local"
 	}
 	return fmt.Sprintf("outbound|%s||%s", port, service)
@@ -299,3 +306,9 @@ func (m *mesh) fence(ids []string, proxies ...*proxy) {
 		p.has(name+".fence", slices.Collect(maps.Values(ip))...)
 	}
 }
+
+// listeners are the encoded listeners by name; the names of clusters can be read in
+// them as they are.
+func (p *proxy) listeners() map[string]string { return p.State()[gen.ListenerURL] }
+
+func keysOf(m map[string]string) iter.Seq[string] { return maps.Keys(m) }
