@@ -127,10 +127,13 @@ func labelledPort(s *model.Service) uint16 {
 	return uint16(n)
 }
 
+// appendExposed adds the gateways at the Service's addresses. While it has none, an unusable one keeps the
+// network apart: that an address is late, or lost, does not make what is behind it reachable.
 func appendExposed(out []pushcontext.Gateway, s row[*model.Service], network string, port uint16) []pushcontext.Gateway {
 	if !slices.ContainsFunc(s.obj.Ports, func(p model.Port) bool { return p.Number == port }) {
 		return out
 	}
+	before := len(out)
 	for _, x := range s.obj.Exposed {
 		at, ok := port, true
 		if x.Ports != nil {
@@ -139,6 +142,9 @@ func appendExposed(out []pushcontext.Gateway, s row[*model.Service], network str
 		if ok {
 			out = appendGateway(out, network, s.id.shard.Cluster, model.GatewayAddr{IP: x.IP, Host: x.Host, Port: at})
 		}
+	}
+	if len(out) == before && network != "" {
+		out = append(out, pushcontext.Gateway{Network: network, Cluster: s.id.shard.Cluster})
 	}
 	return out
 }

@@ -80,7 +80,8 @@ func networksText(ns pushcontext.Networks) []string {
 	return out
 }
 
-// Gateways come from labelled Services that are reached from outside their member, and really have the port.
+// Gateways come from labelled Services that really have the port. One without an address can't be used, and its
+// network is still another one.
 func TestGatewaysOfServices(t *testing.T) {
 	t.Parallel()
 	c2 := kube("c2")
@@ -92,12 +93,12 @@ func TestGatewaysOfServices(t *testing.T) {
 		"port of the label":          {[]func(*model.Service){label("networking.istio.io/gatewayPort", "15021")}, []string{"n2 c2 192.0.2.1:15021"}},
 		"port that it lacks":         {[]func(*model.Service){label("networking.istio.io/gatewayPort", "443")}, []string{}},
 		"no port":                    {[]func(*model.Service){label("networking.istio.io/gatewayPort", "tls")}, []string{}},
-		"not exposed":                {[]func(*model.Service){exposed()}, []string{}},
+		"not exposed (incident 61)":  {[]func(*model.Service){exposed()}, []string{"n2 c2"}},
 		"node ports":                 {[]func(*model.Service){exposed(at("192.0.2.8", 15021, 30021, 15443, 30443), at("192.0.2.7", 15443, 30443))}, []string{"n2 c2 192.0.2.7:30443", "n2 c2 192.0.2.8:30443"}},
-		"node port of another port":  {[]func(*model.Service){exposed(at("192.0.2.8", 15021, 30021))}, []string{}},
+		"node port of another port":  {[]func(*model.Service){exposed(at("192.0.2.8", 15021, 30021))}, []string{"n2 c2"}},
 		"by name":                    {[]func(*model.Service){exposed(model.Exposure{Host: "lb.example"})}, []string{"n2 c2  lb.example"}},
 		"dual stack, mapped, twice":  {[]func(*model.Service){exposed(at("2001:db8::1"), at("::ffff:192.0.2.1"), at("192.0.2.1"))}, []string{"n2 c2 192.0.2.1:15443", "n2 c2 [2001:db8::1]:15443"}},
-		"unspecified":                {[]func(*model.Service){exposed(at("0.0.0.0"))}, []string{}},
+		"unspecified":                {[]func(*model.Service){exposed(at("0.0.0.0"))}, []string{"n2 c2"}},
 		"no label":                   {[]func(*model.Service){func(s *model.Service) { s.Labels = nil }}, []string{}},
 		"empty label":                {[]func(*model.Service){label("topology.istio.io/network", "")}, []string{}},
 		"a ServiceEntry is no proof": {[]func(*model.Service){func(s *model.Service) { s.Source.Object.Kind = "ServiceEntry" }}, []string{}},

@@ -81,7 +81,7 @@ func sameSpec(a, b any) bool {
 
 // rules are the DestinationRules in force. Immutable.
 type rules struct {
-	byHost    map[string][]*rule // by host pattern; oldest first
+	byHost    map[string][]*rule // by ruleKey of the host pattern; oldest first
 	conflicts []pushcontext.Conflict
 }
 
@@ -107,9 +107,9 @@ func newRules(rows []row[*model.Config], m *mesh, old *rules) *rules {
 		}
 		out.add(host, c, pushcontext.NewExport(spec.ExportTo, m.view.Config.DefaultDestinationRuleExportTo, c.Namespace))
 	}
-	for host, list := range out.byHost {
+	for key, list := range out.byHost {
 		for i, r := range list {
-			list[i] = out.settle(r, old, host)
+			list[i] = out.settle(r, old, key)
 		}
 	}
 	slices.SortFunc(out.conflicts, compareConflicts)
@@ -117,13 +117,14 @@ func newRules(rows []row[*model.Config], m *mesh, old *rules) *rules {
 }
 
 func (rs *rules) add(host string, c *model.Config, e pushcontext.Export) {
-	for _, r := range rs.byHost[host] {
+	key := ruleKey(host)
+	for _, r := range rs.byHost[key] {
 		if r.Namespace == c.Namespace && r.Export.Equal(e) {
 			r.from = append(r.from, c)
 			return
 		}
 	}
-	rs.byHost[host] = append(rs.byHost[host], &rule{
+	rs.byHost[key] = append(rs.byHost[key], &rule{
 		DestinationPolicy: &pushcontext.DestinationPolicy{Source: c.Source, Namespace: c.Namespace, Host: host, Export: e},
 		from:              []*model.Config{c},
 	})
@@ -131,7 +132,7 @@ func (rs *rules) add(host string, c *model.Config, e pushcontext.Export) {
 
 // settle gives the rule with its objects merged: the first traffic policy and the first subset of each name
 // count (DestinationRule merging of the Istio traffic API).
-func (rs *rules) settle(r *rule, old *rules, host string) *rule {
+func (rs *rules) settle(r *rule, old *rules, key string) *rule {
 	r.Spec = r.from[0].Spec.(*networking.DestinationRule)
 	if len(r.from) > 1 {
 		r.Spec = proto.Clone(r.Spec).(*networking.DestinationRule)
@@ -142,7 +143,7 @@ func (rs *rules) settle(r *rule, old *rules, host string) *rule {
 	if old == nil {
 		return r
 	}
-	for _, was := range old.byHost[host] {
+	for _, was := range old.byHost[key] {
 		if was.Namespace == r.Namespace && was.Export.Equal(r.Export) && slices.Equal(was.from, r.from) {
 			return was
 		}
@@ -186,15 +187,24 @@ func ruleHost(host, namespace, suffix string) (string, bool) {
 	return host + "." + namespace + ".svc." + suffix, true
 }
 
+// ruleKey is a pattern as an index has it: a suffix of hosts without its star, which is the rest of a host's
+// name without making a string of it.
+func ruleKey(pattern string) string {
+	if strings.HasPrefix(pattern, "*.") {
+		return pattern[1:]
+	}
+	return pattern
+}
+
 // match gives the policies for a host: those of more specific patterns first, then oldest first.
 func (rs *rules) match(host string) []*pushcontext.DestinationPolicy {
 	if rs == nil || len(rs.byHost) == 0 {
 		return nil
 	}
-	out := policiesOf(nil, rs.byHost[host])
+	out := policiesOf(nil, rs.byHost[ruleKey(host)])
 	for i := range host {
 		if host[i] == '.' && i > 0 && host[:i] != "*" {
-			out = policiesOf(out, rs.byHost["*"+host[i:]])
+			out = policiesOf(out, rs.byHost[host[i:]])
 		}
 	}
 	if host != "*" {
@@ -205,12 +215,13 @@ func (rs *rules) match(host string) []*pushcontext.DestinationPolicy {
 
 // scan gives what match gives, from a look at every pattern.
 func (rs *rules) scan(host string) (out []*pushcontext.DestinationPolicy) {
-	patterns := slices.SortedFunc(maps.Keys(rs.byHost), func(a, b string) int {
-		return cmp.Or(compareTrue(a == host, b == host), cmp.Compare(len(b), len(a)))
+	lists := slices.SortedFunc(maps.Values(rs.byHost), func(a, b []*rule) int {
+		return cmp.Or(compareTrue(a[0].Host == host, b[0].Host == host), cmp.Compare(len(b[0].Host), len(a[0].Host)))
 	})
-	for _, p := range patterns {
-		if suffix, wild := strings.CutPrefix(p, "*"); p == host || wild && len(suffix) < len(host) && strings.HasSuffix(host, suffix) {
-			out = policiesOf(out, rs.byHost[p])
+	for _, list := range lists {
+		suffix, wild := strings.CutPrefix(list[0].Host, "*")
+		if list[0].Host == host || wild && len(suffix) < len(host) && strings.HasSuffix(host, suffix) {
+			out = policiesOf(out, list)
 		}
 	}
 	return out
@@ -227,9 +238,9 @@ func policiesOf(out []*pushcontext.DestinationPolicy, list []*rule) []*pushconte
 func (rs *rules) differs(old *rules) func(host string) bool {
 	changed := &rules{byHost: map[string][]*rule{}}
 	compare := func(a, b *rules) {
-		for host, list := range a.byHost {
-			if !slices.Equal(list, b.byHost[host]) {
-				changed.byHost[host] = []*rule{{}}
+		for key, list := range a.byHost {
+			if !slices.Equal(list, b.byHost[key]) {
+				changed.byHost[key] = []*rule{{}}
 			}
 		}
 	}
