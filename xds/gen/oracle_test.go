@@ -242,7 +242,7 @@ func TestSelectEqualsNaiveOracle(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(2, 71))
 	through, mixed := 0, 0
-	for i := range 10_000 {
+	for i := range 4_000 {
 		w := randomWorld(rnd)
 		got := sentOf(assigned(t, w.view(), w.proxy))
 		if d := cmp.Diff(w.naive(), got); d != "" {
@@ -255,7 +255,7 @@ func TestSelectEqualsNaiveOracle(t *testing.T) {
 			}
 		}
 	}
-	if through < 1500 || mixed < 1000 {
+	if through < 600 || mixed < 400 {
 		t.Errorf("only %d cases go through gateways, %d of them also to endpoints: the test says little", through, mixed)
 	}
 }
