@@ -19,7 +19,8 @@ const portSettings = "trafficPolicy.portLevelSettings."
 // policyFields are those of the policy of all ports or of one.
 func policyFields(prefix string) (out []string) {
 	for _, f := range []string{
-		"loadBalancer.localityLbSetting", "tls.mode",
+		"loadBalancer.localityLbSetting",
+		"tls.mode", "tls.clientCertificate", "tls.privateKey", "tls.caCertificates", "tls.sni", "tls.subjectAltNames", "tls.insecureSkipVerify",
 		"outlierDetection.splitExternalLocalOriginErrors", "outlierDetection.consecutiveLocalOriginFailures",
 		"outlierDetection.consecutiveGatewayErrors", "outlierDetection.consecutive5xxErrors", "outlierDetection.interval",
 		"outlierDetection.baseEjectionTime", "outlierDetection.maxEjectionPercent", "outlierDetection.minHealthPercent",
