@@ -105,7 +105,11 @@ func (c *Controller) refreshBasis() {
 	old := c.basis
 	c.basis = old.update(settings, src)
 	c.state.settled()
-	c.infoChanged = c.infoChanged || !slices.Equal(old.networks.resolved, c.networks.resolved) || !slices.EqualFunc(old.conflicts, c.conflicts, sameConflict)
+	contested := !slices.EqualFunc(old.conflicts, c.conflicts, sameConflict)
+	if contested {
+		c.contested(old.conflicts)
+	}
+	c.infoChanged = c.infoChanged || contested || !slices.Equal(old.networks.resolved, c.networks.resolved)
 	if c.opts.OnHosts != nil && !slices.Equal(old.networks.hosts, c.networks.hosts) {
 		c.opts.OnHosts(c.networks.hosts)
 	}
@@ -122,6 +126,26 @@ func (c *Controller) refreshBasis() {
 		c.state.mark(k)
 	}
 	c.reasons["global"]++
+}
+
+// contested counts the conflicts, and logs new ones.
+func (c *Controller) contested(old []pushcontext.Conflict) {
+	type id struct {
+		field, detail string
+		shard         model.ShardKey
+		object        model.ObjectKey
+	}
+	idOf := func(x *pushcontext.Conflict) id { return id{x.Field, x.Detail, x.Loser.Shard, x.Loser.Object} }
+	known := make(map[id]bool, len(old))
+	for i := range old {
+		known[idOf(&old[i])] = true
+	}
+	for i := range c.conflicts {
+		if x := &c.conflicts[i]; !known[idOf(x)] {
+			c.opts.Log.Warn("configuration not used in favour of another", "kind", x.Field, "used", x.Winner.String(), "unused", x.Loser.String(), "why", x.Detail)
+		}
+	}
+	c.metrics.configs.Set(float64(len(c.conflicts)))
 }
 
 // settings gives the mesh-wide settings: those in force unless their rows now say something else.

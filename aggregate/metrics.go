@@ -19,6 +19,7 @@ type metrics struct {
 	timeouts    prometheus.Counter     // remote_cluster_sync_timeouts_total
 	commitTime  prometheus.Histogram   // isthmus_commit_seconds
 	conflicts   prometheus.Gauge       // isthmus_service_conflicts
+	configs     prometheus.Gauge       // isthmus_config_conflicts
 	drift       prometheus.Counter     // isthmus_scrub_drift_total
 	scrubbed    prometheus.Counter     // isthmus_scrub_services_total
 	invalid     prometheus.Counter     // isthmus_rows_refused_total
@@ -52,6 +53,7 @@ func newMetrics(r prometheus.Registerer, c *Controller) *metrics {
 		timeouts:    counter("remote_cluster_sync_timeouts_total", "Registries that did not sync in time."),
 		commitTime:  seconds("isthmus_commit_seconds", "Time of one commit including merging, in seconds."),
 		conflicts:   gauge("isthmus_service_conflicts", "Disagreements between definitions of one service."),
+		configs:     gauge("isthmus_config_conflicts", "Configuration objects that are not used, wholly or in part, in favour of others."),
 		drift:       counter("isthmus_scrub_drift_total", "Services found different from their rows, and repaired."),
 		scrubbed:    counter("isthmus_scrub_services_total", "Services checked against their rows."),
 		invalid:     counter("isthmus_rows_refused_total", "Rows whose value is not of the kind of their key."),
@@ -61,7 +63,7 @@ func newMetrics(r prometheus.Registerer, c *Controller) *metrics {
 		turns:       counter("isthmus_writer_turns_total", "Turns of the writer: near zero while nothing changes."),
 	}
 	if r != nil {
-		r.MustRegister(m.inbound, m.triggers, m.services, m.debounce, m.init, m.timeouts, m.commitTime, m.conflicts, m.drift,
+		r.MustRegister(m.inbound, m.triggers, m.services, m.debounce, m.init, m.timeouts, m.commitTime, m.conflicts, m.configs, m.drift,
 			m.scrubbed, m.invalid, m.mergePanics, m.failures, m.stuck, m.turns, &collector{c: c})
 	}
 	return m

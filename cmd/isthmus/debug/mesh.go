@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
@@ -52,6 +53,11 @@ func (h *handler) configs(r *http.Request) (any, error) {
 			continue
 		}
 		v := Config{Kind: c.Kind, Namespace: c.Namespace, Name: c.Name, Served: !c.NotServed, Source: source(c.Source), Spec: c.Spec}
+		for _, x := range pc.Conflicts {
+			if concerns(x, c.Source) {
+				v.Conflicts = append(v.Conflicts, Conflict{Field: x.Field, Winner: source(x.Winner), Loser: source(x.Loser), Detail: x.Detail})
+			}
+		}
 		if m, ok := c.Spec.(proto.Message); ok {
 			if v.Spec, err = protoJSON(m); err != nil {
 				return nil, err
@@ -62,12 +68,18 @@ func (h *handler) configs(r *http.Request) (any, error) {
 	return out, nil
 }
 
+// concerns reports whether a conflict is about the object of a source.
+func concerns(x pushcontext.Conflict, s model.Source) bool {
+	is := func(o model.Source) bool { return o.Shard == s.Shard && o.Object == s.Object }
+	return is(x.Winner) || is(x.Loser)
+}
+
 func (h *handler) pushStatus(*http.Request) (any, error) {
 	pc, err := h.snapshot()
 	if err != nil {
 		return nil, err
 	}
-	out := PushStatus{Version: pc.Version, Time: pc.Time, Configs: len(pc.Configs)}
+	out := PushStatus{Version: pc.Version, Time: pc.Time, Configs: len(pc.Configs), Conflicts: len(pc.Conflicts)}
 	for v := range pc.Services() {
 		out.Services++
 		out.LeftOut += len(v.LeftOut)

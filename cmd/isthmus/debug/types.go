@@ -170,7 +170,9 @@ type Config struct {
 	Name      string `json:"name"`
 	Served    bool   `json:"served"`
 	Source    Source `json:"source"`
-	Spec      any    `json:"spec,omitempty"`
+	// Conflicts are with other objects, and which of the two counts.
+	Conflicts []Conflict `json:"conflicts,omitempty"`
+	Spec      any        `json:"spec,omitempty"`
 }
 
 // Gateway is an east-west gateway in /debug/networkz.
