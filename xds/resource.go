@@ -38,6 +38,7 @@ func (r *resource) id(t *names, typ int, g gen.Generator) uint32 {
 type built struct {
 	resources []*resource
 	traits    gen.Traits // that it depends on
+	scope     string     // what TraitPolicy, if it is one of them, tells proxies apart by
 	// unlisted: the generator failed to say what there is; nothing of the view is sent or removed.
 	unlisted bool
 }
@@ -139,7 +140,7 @@ func (f *factory) derive(view pushcontext.View, typ int, key pushcontext.ViewKey
 // shared gives what proxies of equal class have in common.
 func (f *factory) shared(view pushcontext.View, typ int, key pushcontext.ViewKey, t gen.Traits, a *audience) *built {
 	g := f.generators[typ]
-	c, err := reducedFor(g, view, t, a)
+	c, scope, err := reducedFor(g, view, t, a)
 	if err != nil {
 		f.report(typ, key, "", err)
 		return &built{unlisted: true}
@@ -151,11 +152,11 @@ func (f *factory) shared(view pushcontext.View, typ int, key pushcontext.ViewKey
 	memo, k := view.Derived(), pushcontext.MemoKey{Generator: uint8(typ), Class: a.number(c)}
 	kept, ok := memo.Do(k, func() any {
 		before, _ := memo.Before(k).(*built)
-		if before != nil && before.traits != t {
-			before = nil
+		if before != nil && (before.traits != t || before.scope != scope) {
+			before = nil // it was made for other proxies
 		}
 		b, size := f.build(view, typ, key, c.class, before)
-		b.traits = t
+		b.traits, b.scope = t, scope
 		f.kept.Add(size)
 		runtime.AddCleanup(b, func(n int64) { f.kept.Add(-n) }, size)
 		return b
@@ -168,12 +169,13 @@ func (f *factory) shared(view pushcontext.View, typ int, key pushcontext.ViewKey
 
 // reducedFor gives the class that resources of a view are kept for. What policies tell proxies apart by
 // differs from view to view, so there the generator has the word.
-func reducedFor(g gen.Generator, view pushcontext.View, t gen.Traits, a *audience) (*reducedClass, error) {
-	if t&gen.TraitPolicy == 0 {
-		return a.reduce(t), nil
+func reducedFor(g gen.Generator, view pushcontext.View, t gen.Traits, a *audience) (c *reducedClass, scope string, err error) {
+	n, ok := g.(gen.Narrower)
+	if !ok || t&gen.TraitPolicy == 0 {
+		return a.reduce(t), "", nil
 	}
-	own, err := narrowed(g, view, a.class.Keep(t))
-	return a.narrow(t, own), err
+	defer recovered(&err)
+	return a.narrow(t, n.Narrow(view, a.class.Keep(t))), n.Scope(view), nil
 }
 
 // build makes what is not as it was before, which may be nil.

@@ -52,6 +52,14 @@ func (Clusters) Narrow(v pushcontext.View, c Class) Class {
 	return c
 }
 
+// Scope implements Narrower.
+func (Clusters) Scope(v pushcontext.View) string {
+	if s, ok := v.(*pushcontext.ShapeView); ok {
+		return scopeOf(s).key
+	}
+	return ""
+}
+
 func shapeTraits(s *pushcontext.ShapeView) Traits {
 	t := typeTraits(s) | tlsTraits(s) | passthroughTraits(s)
 	if s.Resolution.IsDNS() {
@@ -139,7 +147,7 @@ func outboundCluster(s *pushcontext.ShapeView, c Class, name string) *clusterv3.
 	case pushed(s, c):
 		edsCluster(out)
 	case s.Resolution.IsDNS():
-		dnsCluster(out, s, port, c)
+		dnsCluster(out, s, selectEndpoints(inlineCandidates(s, port), c), c)
 	default:
 		originalDst(out)
 	}
@@ -163,9 +171,8 @@ func originalDst(out *clusterv3.Cluster) {
 // dnsCluster makes a cluster that never waits for a resolver: a silent one would keep the proxy from
 // starting. Without endpoints there is no name to resolve and the cluster is an empty one: listeners and
 // routes name it all the same.
-func dnsCluster(out *clusterv3.Cluster, s *pushcontext.ShapeView, port model.Port, c Class) {
+func dnsCluster(out *clusterv3.Cluster, s *pushcontext.ShapeView, sel selection, c Class) {
 	out.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
-	sel := selectEndpoints(inlineCandidates(s, port), c)
 	kind := clusterv3.Cluster_STRICT_DNS
 	if s.Resolution == model.DNSRoundRobin {
 		kind = clusterv3.Cluster_LOGICAL_DNS

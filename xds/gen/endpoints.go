@@ -55,6 +55,14 @@ func (Endpoints) Narrow(v pushcontext.View, c Class) Class {
 	return c
 }
 
+// Scope implements Narrower.
+func (Endpoints) Scope(v pushcontext.View) string {
+	if s, ok := v.(*pushcontext.ServiceView); ok {
+		return scopeOf(s.Shape).key
+	}
+	return ""
+}
+
 // endpointTraits are the traits that decide between a service's endpoints.
 func endpointTraits(s *pushcontext.ShapeView) Traits {
 	t := scopeOf(s).traits | TraitNetworkView
@@ -99,7 +107,7 @@ func (Endpoints) Names(v pushcontext.View, c Class) []string {
 	if !ok {
 		return nil
 	}
-	names := passthroughNames(s.Shape, c)
+	names := pushedPassthroughNames(s.Shape, c)
 	if pushed(s.Shape, c) {
 		names = append(outboundNames(s.Shape), names...)
 	}

@@ -35,9 +35,11 @@ type Generator interface {
 type Narrower interface {
 	Generator
 	// Narrow drops fields of a class that the view's resources do not depend on for that class. It is
-	// asked about traits that hardly two proxies share, and about TraitPolicy: there, equal results for
-	// two states of a view stand for the same proxies.
+	// asked about traits that hardly two proxies share, and about TraitPolicy.
 	Narrow(v pushcontext.View, c Class) Class
+	// Scope says what TraitPolicy tells proxies apart by: for views of equal scope, Narrow gives proxies the
+	// same classes.
+	Scope(v pushcontext.View) string
 }
 
 // All are the generators in the order in which resources are made known to a proxy.

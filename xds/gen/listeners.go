@@ -80,6 +80,9 @@ func (Listeners) Narrow(v pushcontext.View, c Class) Class {
 	return c
 }
 
+// Scope implements Narrower: policies make no difference.
+func (Listeners) Scope(pushcontext.View) string { return "" }
+
 // Names implements Generator.
 func (Listeners) Names(v pushcontext.View, c Class) []string {
 	switch v := v.(type) {

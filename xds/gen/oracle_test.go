@@ -26,6 +26,7 @@ type world struct {
 	tls       *networking.ClientTLSSettings // of a DestinationRule
 	minHealth int32
 	failover  map[string]string // by region, nil without outlier detection
+	prefer    []string          // failoverPriority
 }
 
 // naive decides about each endpoint by itself, from the text of the contract and without any of the
@@ -154,10 +155,47 @@ func (w *world) mutual(e *model.Endpoint) bool {
 	return e.TLSMode == "istio" && e.MTLS != model.MTLSDisabled
 }
 
+// priority composes failoverPriority with region failover, which then has to be asked for.
 func (w *world) priority(e *model.Endpoint) int {
+	switch {
+	case w.failover == nil:
+		return 0
+	case len(w.prefer) == 0:
+		return w.byRegion(e)
+	case len(w.failover) == 0:
+		return w.byLabel(e)
+	}
+	return 5*w.byLabel(e) + w.byRegion(e)
+}
+
+// byLabel is the number of labels after the first mismatch, that one included; a first label that is the
+// network only moves the rest behind.
+func (w *world) byLabel(e *model.Endpoint) int {
+	proxy := map[string]string{"topology.istio.io/network": w.proxy.Network, "topology.istio.io/cluster": string(w.proxy.Cluster),
+		"topology.kubernetes.io/zone": w.proxy.Locality.Zone, "tier": w.proxy.Labels.Value("tier")}
+	to := map[string]string{"topology.istio.io/network": e.Network, "topology.istio.io/cluster": string(e.Addr.Cluster),
+		"topology.kubernetes.io/zone": e.Locality.Zone, "tier": e.Labels["tier"]}
+	shift := 0
+	for i, l := range w.prefer {
+		key, value, fixed := strings.Cut(l, "=")
+		if !fixed {
+			value = proxy[key]
+		}
+		if value == to[key] {
+			continue
+		}
+		if i > 0 || key != "topology.istio.io/network" {
+			return shift + len(w.prefer) - i
+		}
+		shift = len(w.prefer)
+	}
+	return shift
+}
+
+func (w *world) byRegion(e *model.Endpoint) int {
 	at, to := w.proxy.Locality, e.Locality
 	switch {
-	case w.failover == nil || at == model.Locality{}, at == to:
+	case at == model.Locality{}, at == to:
 		return 0
 	case at.Region == to.Region && at.Zone == to.Zone:
 		return 1
@@ -190,7 +228,10 @@ func randomWorld(r *rand.Rand) *world {
 		if r.IntN(2) == 0 {
 			w.failover["r1"] = "r2"
 		}
+		w.prefer = pick(r, nil, nil, []string{"topology.istio.io/network", "tier"}, []string{"tier=gold", "topology.kubernetes.io/zone"},
+			[]string{"tier", "topology.istio.io/network", "topology.istio.io/cluster"}, []string{"topology.istio.io/network=n2", "tier=gold"})
 	}
+	w.proxy.Labels = gen.NewLabels(pick(r, nil, model.Labels{"tier": "gold"}, model.Labels{"tier": "silver"}))
 	for i := range 1 + r.IntN(8) {
 		g := pushcontext.Gateway{Network: pick(r, "n2", "n3", "n4"), Cluster: pick[model.ClusterID](r, "", "c2", "c3")}
 		switch r.IntN(5) {
@@ -213,6 +254,7 @@ func randomWorld(r *rand.Rand) *world {
 		if r.IntN(4) > 0 {
 			mtls(e)
 		}
+		e.Labels = pick(r, nil, model.Labels{"tier": "gold"}, model.Labels{"tier": "silver"})
 		e.MTLS = pick(r, model.MTLSPermissive, model.MTLSPermissive, model.MTLSStrict, model.MTLSDisabled)
 		w.endpoints = append(w.endpoints, e)
 	}
@@ -222,7 +264,7 @@ func randomWorld(r *rand.Rand) *world {
 // view is the world as the merge gives it.
 func (w *world) view() *pushcontext.ServiceView {
 	p := &networking.TrafficPolicy{Tls: w.tls}
-	locality := &localitySetting{}
+	locality := &localitySetting{FailoverPriority: w.prefer}
 	for from, to := range w.failover {
 		locality.Failover = append(locality.Failover, &networking.LocalityLoadBalancerSetting_Failover{From: from, To: to})
 	}

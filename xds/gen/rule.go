@@ -55,7 +55,7 @@ type scope struct {
 	traits     Traits              // fields of a class that some policy compares endpoints with
 	labels     []string            // further labels of the proxy that some policy names, sorted
 	namespaces map[string]struct{} // of proxies for which another rule is in force than for most
-	others     string              // stands for all other namespaces
+	key        string              // of labels and namespaces
 }
 
 // scopeOf is worked out once for a service with DestinationRules; without any, it is as quick anew.
@@ -63,6 +63,7 @@ func scopeOf(s *pushcontext.ShapeView) scope {
 	if len(s.Policies) == 0 {
 		var out scope
 		out.add(makePolicy(s, rule{}))
+		out.key = strings.Join(out.labels, ",")
 		return out
 	}
 	return s.Derived().Do(pushcontext.MemoKey{Generator: memoScope}, func() any { return makeScope(s) }).(scope)
@@ -89,8 +90,8 @@ func makeScope(s *pushcontext.ShapeView) scope {
 	}
 	if len(out.namespaces) > 0 {
 		out.traits |= TraitPolicy
-		out.others = "!" + strings.Join(slices.Sorted(maps.Keys(out.namespaces)), ",")
 	}
+	out.key = strings.Join(slices.Sorted(maps.Keys(out.namespaces)), ",") + " " + strings.Join(out.labels, ",")
 	return out
 }
 
@@ -117,11 +118,10 @@ func policyPorts(s *pushcontext.ShapeView, p *pushcontext.DestinationPolicy) []m
 	return []model.Port{{}}
 }
 
-// narrow drops what the policies of a service do not tell the class from others by. Equal results of
-// views with different policies stand for the same proxies: what is made for them can be compared.
+// narrow drops what the policies of a service do not tell the class from others by.
 func (x scope) narrow(c Class) Class {
 	if _, own := x.namespaces[c.Namespace]; !own {
-		c.Namespace = x.others
+		c.Namespace = nowhere
 	}
 	c.Labels = c.Labels.Only(x.labels)
 	return c

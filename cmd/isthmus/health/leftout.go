@@ -29,7 +29,7 @@ type census struct {
 // distinction is what a service tells proxies apart by.
 type distinction struct {
 	traits gen.Traits
-	policy gen.Class // what its policies make of a class that has nothing
+	scope  string // what its policies do
 }
 
 func countLeftOut(pc *pushcontext.PushContext, classes map[gen.Class]struct{}) map[model.Reason]int {
@@ -66,7 +66,7 @@ func (c *census) apart(s *pushcontext.ServiceView) []gen.Class {
 		by.traits |= gen.TraitCluster | gen.TraitNamespace // they decide whether a proxy sees it
 	case by.traits&gen.TraitPolicy != 0:
 		narrow = func(k gen.Class) gen.Class { return g.Narrow(s, k) }
-		by.policy = narrow(gen.Class{})
+		by.scope = g.Scope(s)
 	}
 	if list, known := c.told[by]; known {
 		return list
