@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
 )
 
@@ -282,7 +283,7 @@ func (k *kinds) each(yield func(*table)) {
 // definition is the name of a kind's definition.
 func (c custom) definition() string { return c.resource + "." + c.group }
 
-// defined holds the names of the definitions of custom kinds. It is a cache.ReflectorStore.
+// defined holds the names of the definitions of custom kinds. It is a store.
 type defined struct {
 	changed func()
 
@@ -298,46 +299,34 @@ func (d *defined) has(name string) (exists, known bool) {
 	return d.names[name], d.known
 }
 
-func (d *defined) note(obj any, exists bool) error {
+func (d *defined) set(obj runtime.Object)    { d.note(obj, true) }
+func (d *defined) remove(obj runtime.Object) { d.note(obj, false) }
+
+// note tells also of definitions that only changed: their kinds may be served now.
+func (d *defined) note(obj runtime.Object, exists bool) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
-		return err
+		return
 	}
 	d.mu.Lock()
 	delete(d.names, m.GetName())
 	if exists {
 		d.names[m.GetName()] = true
 	}
+	known := d.known
 	d.mu.Unlock()
-	d.changed()
-	return nil
-}
-
-// Add implements cache.ReflectorStore.
-func (d *defined) Add(obj any) error { return d.note(obj, true) }
-
-// Update implements cache.ReflectorStore: it may be served now.
-func (d *defined) Update(obj any) error { return d.note(obj, true) }
-
-// Delete implements cache.ReflectorStore.
-func (d *defined) Delete(obj any) error { return d.note(obj, false) }
-
-// Replace implements cache.ReflectorStore.
-func (d *defined) Replace(list []any, _ string) error {
-	names := make(map[string]bool, len(list))
-	for _, obj := range list {
-		m, err := meta.Accessor(obj)
-		if err != nil {
-			return err
-		}
-		names[m.GetName()] = true
+	if known {
+		d.changed()
 	}
-	d.mu.Lock()
-	d.names, d.known = names, true
-	d.mu.Unlock()
-	d.changed()
-	return nil
 }
 
-// Resync implements cache.ReflectorStore.
-func (d *defined) Resync() error { return nil }
+func (d *defined) complete(seen map[types.NamespacedName]struct{}) {
+	d.mu.Lock()
+	maps.DeleteFunc(d.names, func(n string, _ bool) bool {
+		_, ok := seen[types.NamespacedName{Name: n}]
+		return !ok
+	})
+	d.known = true
+	d.mu.Unlock()
+	d.changed()
+}

@@ -2,124 +2,166 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 )
 
-// feed keeps a store equal to what the API server holds of one kind. A client-go reflector lists and
-// watches through it, so the feed sees how each request went, tells it, and waits before the next.
+// store is what a feed fills, from one goroutine.
+type store interface {
+	set(runtime.Object)
+	remove(runtime.Object)
+	// complete tells that what was set since the last call is all there is: these keys.
+	complete(seen map[types.NamespacedName]struct{})
+}
+
+// feed keeps a store equal to what the API server holds of one kind: it lists, then watches. A watch that
+// ends is opened anew where it ended: only when the server no longer has what came since is the kind listed
+// again.
 //
-// A watch that ends is opened anew where it ended: only when the server no longer has what came since is
-// the kind listed again.
+// It is not a client-go reflector because of how that behaves when an API server is in trouble: it lists
+// everything again after a watch that was short, hides from whoever it works for how requests went, waits
+// without regard to the end of its context, and holds all pages of a list at once.
 type feed struct {
 	api     *api
 	at      place
 	client  *rest.RESTClient
 	page    func() runtime.Object // an empty page
 	accept  string                // if it is not the client's own; lists have "List" in the place of *
-	store   cache.ReflectorStore
+	store   store
 	outcome func(op string, err error) // how a request went
 	pause   func(context.Context, time.Duration) bool
 	listed  func(objects int, took time.Duration)
-
-	lists sync.WaitGroup
-	retry backoff // of watches, used by the reflector's goroutine alone
 }
 
 // run follows the kind until ctx ends. Nothing of it runs afterwards.
 func (f *feed) run(ctx context.Context) {
-	defer f.lists.Wait()
-	ctx = klog.NewContext(ctx, logr.Discard()) // outcomes say it all, and not each time
-	quiet := logr.Discard()
-	r := cache.NewReflectorWithOptions(f, nil, f.store, cache.ReflectorOptions{Name: f.at.resource, TypeDescription: f.at.resource, Logger: &quiet})
-	wait := f.api.timing.backoff()
-	f.retry = f.api.timing.backoff()
+	retry := f.api.timing.backoff()
 	for ctx.Err() == nil {
-		began := time.Now()
-		err := r.ListAndWatchWithContext(ctx)
-		if time.Since(began) > time.Minute {
-			wait.reset()
+		rv, err := f.list(ctx)
+		if err == nil {
+			began := time.Now()
+			f.follow(ctx, rv)
+			if time.Since(began) > settled {
+				retry.reset()
+			}
 		}
-		if !f.pause(ctx, wait.after(err)) {
+		if !f.pause(ctx, retry.after(err)) {
 			return
 		}
 	}
 }
 
-// IsWatchListSemanticsUnSupported makes the reflector read pages rather than a stream: it would sleep
-// through the end of its context while a stream can't be opened.
-func (f *feed) IsWatchListSemanticsUnSupported() bool { return true }
+// settled is how long something must go well before what follows is new trouble.
+const settled = 10 * time.Second
 
-// ListWithContext implements cache.ListerWithContext. It always asks for what is true now: a server that
-// lags behind would show a cluster as it was before.
-func (f *feed) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	f.lists.Add(1)
-	defer f.lists.Done()
-	began := time.Now()
-	out := f.page()
-	limit := int64(pageSize)
-	if o.Continue != "" && o.Limit > 0 {
-		limit = o.Limit
-	}
-	err := f.api.list(ctx, f.request(metav1.ListOptions{Limit: limit, Continue: o.Continue}), out)
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	f.outcome("list", err)
-	if err != nil {
-		return nil, err
-	}
-	f.listed(meta.LenList(out), time.Since(began))
-	return out, meta.EachListItem(out, func(o runtime.Object) error { trim(o); return nil })
-}
-
-// WatchWithContext implements cache.WatcherWithContext. It tries until the watch is open, or until
-// another attempt from the same revision is in vain.
-func (f *feed) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+// list reads all pages into the store and gives their revision. It asks for what is true now: a server
+// that lags behind would show the cluster as it was before. Pages that are too old to go on from are read
+// as one.
+func (f *feed) list(ctx context.Context) (revision string, err error) {
+	seen := map[types.NamespacedName]struct{}{}
+	next := metav1.ListOptions{Limit: pageSize}
 	for {
-		w, err := f.api.watch(ctx, f.request(metav1.ListOptions{
-			Watch: true, ResourceVersion: o.ResourceVersion, TimeoutSeconds: o.TimeoutSeconds, AllowWatchBookmarks: true,
-		}))
+		began := time.Now()
+		page := f.page()
+		err := f.api.list(ctx, f.request(next), page)
 		if ctx.Err() != nil {
-			if err == nil {
-				w.Stop()
-			}
-			return nil, ctx.Err()
+			return "", ctx.Err()
 		}
-		if outdated(err) {
-			return nil, err
+		if outdated(err) && next.Continue != "" {
+			next = metav1.ListOptions{}
+			clear(seen)
+			continue
 		}
-		f.outcome("watch", err)
-		if err == nil {
-			f.retry.reset()
-			return w, nil
+		f.outcome("list", err)
+		if err != nil {
+			return "", err
 		}
-		if !f.pause(ctx, f.retry.after(err)) {
-			return nil, ctx.Err()
+		m, err := meta.ListAccessor(page)
+		if err != nil {
+			return "", err
+		}
+		f.listed(meta.LenList(page), time.Since(began))
+		if err := f.take(page, seen); err != nil {
+			return "", err
+		}
+		if next.Continue = m.GetContinue(); next.Continue == "" {
+			f.store.complete(seen)
+			return m.GetResourceVersion(), nil
 		}
 	}
 }
 
-// List implements cache.Lister.
-func (f *feed) List(o metav1.ListOptions) (runtime.Object, error) {
-	return f.ListWithContext(context.Background(), o)
+func (f *feed) take(page runtime.Object, seen map[types.NamespacedName]struct{}) error {
+	return meta.EachListItemWithAlloc(page, func(o runtime.Object) error {
+		m, err := meta.Accessor(o)
+		if err != nil {
+			return err
+		}
+		seen[types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}] = struct{}{}
+		f.store.set(o)
+		return nil
+	})
 }
 
-// Watch implements cache.Watcher.
-func (f *feed) Watch(o metav1.ListOptions) (watch.Interface, error) {
-	return f.WatchWithContext(context.Background(), o)
+// follow watches from a revision until ctx ends or the server can't go on from where the last watch ended.
+func (f *feed) follow(ctx context.Context, revision string) {
+	retry := f.api.timing.backoff()
+	for ctx.Err() == nil {
+		began := time.Now()
+		// Not for ever: when it opens anew the server looks at the credential and at its rights again.
+		seconds := int64(300 + rand.IntN(300))
+		w, err := f.api.watch(ctx, f.request(metav1.ListOptions{
+			Watch: true, ResourceVersion: revision, TimeoutSeconds: &seconds, AllowWatchBookmarks: true,
+		}))
+		if err == nil {
+			f.outcome("watch", nil)
+			revision, err = f.consume(w, revision)
+		}
+		switch {
+		case ctx.Err() != nil || outdated(err):
+			return
+		case err != nil:
+			f.outcome("watch", err)
+		case time.Since(began) > settled:
+			retry.reset()
+			continue
+		}
+		if !f.pause(ctx, retry.after(err)) {
+			return
+		}
+	}
+}
+
+// consume takes events until the watch ends, and gives the revision to go on from.
+func (f *feed) consume(w watch.Interface, revision string) (string, error) {
+	defer w.Stop()
+	for ev := range w.ResultChan() {
+		if ev.Type == watch.Error {
+			return revision, apierrors.FromObject(ev.Object)
+		}
+		m, err := meta.Accessor(ev.Object)
+		if err != nil {
+			return revision, fmt.Errorf("%w: %w", errUnreadable, err)
+		}
+		switch ev.Type {
+		case watch.Added, watch.Modified:
+			f.store.set(ev.Object)
+		case watch.Deleted:
+			f.store.remove(ev.Object)
+		}
+		revision = m.GetResourceVersion()
+	}
+	return revision, nil
 }
 
 func (f *feed) request(o metav1.ListOptions) *rest.Request {
@@ -134,10 +176,10 @@ func (f *feed) request(o metav1.ListOptions) *rest.Request {
 	return r
 }
 
-// outdated reports that a revision is no longer, or not yet, known to the server: after a restore from a
-// backup it may be ahead of it.
+// outdated reports that the server can't go on from a revision: it is too old, or, after a restore from a
+// backup, ahead of the server's own.
 func outdated(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsBadRequest(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
@@ -45,7 +44,7 @@ func (s *session) read(b builtin, need need) *table {
 	return t
 }
 
-func (s *session) feed(at place, c *rest.RESTClient, page func() runtime.Object, to cache.ReflectorStore, outcome func(string, error)) *feed {
+func (s *session) feed(at place, c *rest.RESTClient, page func() runtime.Object, to store, outcome func(string, error)) *feed {
 	listed := func(objects int, took time.Duration) { s.opts.Metrics.listed(s.opts.Cluster, objects, took) }
 	return &feed{api: s.api, at: at, client: c, page: page, store: to, outcome: outcome, pause: s.contact.pause, listed: listed}
 }

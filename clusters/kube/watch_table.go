@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
@@ -58,7 +59,7 @@ func (q *queue) take(n int) map[model.ObjectKey]*table {
 }
 
 // table holds the objects of one kind as they are in the API server, and queues the keys of those that
-// change. Values are shared with the store that converts them. It is a cache.ReflectorStore.
+// change. Values are shared with the Store that converts them. It is safe for concurrent use.
 type table struct {
 	kind  string
 	queue *queue
@@ -74,47 +75,6 @@ func newTable(kind string, q *queue, event func(kind, event string)) *table {
 	return &table{kind: kind, queue: q, event: event, rows: map[string]map[string]Object{}, faults: map[model.ObjectKey][]string{}}
 }
 
-// Add implements cache.ReflectorStore.
-func (t *table) Add(obj any) error { return t.set(obj) }
-
-// Update implements cache.ReflectorStore.
-func (t *table) Update(obj any) error { return t.set(obj) }
-
-// Delete implements cache.ReflectorStore.
-func (t *table) Delete(obj any) error {
-	m, err := meta.Accessor(obj)
-	if err != nil {
-		return err
-	}
-	t.remove(t.key(m.GetNamespace(), m.GetName()))
-	return nil
-}
-
-// Replace implements cache.ReflectorStore: whatever is not in the list has gone.
-func (t *table) Replace(list []any, _ string) error {
-	here := make(map[model.ObjectKey]struct{}, len(list))
-	for i, obj := range list {
-		m, err := meta.Accessor(obj)
-		if err != nil {
-			return err
-		}
-		here[t.key(m.GetNamespace(), m.GetName())] = struct{}{}
-		if err := t.set(obj); err != nil {
-			return err
-		}
-		list[i] = nil // may be large, and is not needed any more
-	}
-	t.retain(here)
-	t.mu.Lock()
-	t.synced = true
-	t.mu.Unlock()
-	t.queue.poke()
-	return nil
-}
-
-// Resync implements cache.ReflectorStore.
-func (t *table) Resync() error { return nil }
-
 func (t *table) key(namespace, name string) model.ObjectKey {
 	if t.kind == KindNamespace || t.kind == KindNode {
 		namespace = ""
@@ -122,11 +82,31 @@ func (t *table) key(namespace, name string) model.ObjectKey {
 	return model.ObjectKey{Kind: t.kind, Namespace: namespace, Name: name}
 }
 
-// set takes an object; one that can't be decoded leaves the last good one in force.
-func (t *table) set(obj any) error {
+// complete implements store: whatever else there was has gone.
+func (t *table) complete(seen map[types.NamespacedName]struct{}) {
+	for _, k := range t.all() {
+		if _, ok := seen[types.NamespacedName{Namespace: k.Namespace, Name: k.Name}]; !ok {
+			t.drop(k)
+		}
+	}
+	t.mu.Lock()
+	t.synced = true
+	t.mu.Unlock()
+	t.queue.poke()
+}
+
+// remove implements store.
+func (t *table) remove(obj runtime.Object) {
+	if m, err := meta.Accessor(obj); err == nil {
+		t.drop(t.key(m.GetNamespace(), m.GetName()))
+	}
+}
+
+// set implements store: an object that can't be decoded leaves the last good one in force.
+func (t *table) set(obj runtime.Object) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
-		return err
+		return
 	}
 	key := t.key(m.GetNamespace(), m.GetName())
 	o, faults, ok := t.decode(obj)
@@ -155,13 +135,12 @@ func (t *table) set(obj any) error {
 	t.mu.Unlock()
 	if !ok {
 		t.queue.poke()
-		return nil
+		return
 	}
 	t.event(t.kind, event)
 	if event != "updatesame" {
 		t.queue.add(key, t)
 	}
-	return nil
 }
 
 func (t *table) put(key model.ObjectKey, o Object) {
@@ -174,7 +153,7 @@ func (t *table) put(key model.ObjectKey, o Object) {
 }
 
 // decode gives the object, and what is wrong with it: without ok it can't be used at all.
-func (t *table) decode(obj any) (o Object, faults []string, ok bool) {
+func (t *table) decode(obj runtime.Object) (o Object, faults []string, ok bool) {
 	if raw, custom := obj.(*rawObject); custom {
 		o, faults, err := DecodeJSON(raw.text)
 		if err != nil {
@@ -185,19 +164,14 @@ func (t *table) decode(obj any) (o Object, faults []string, ok bool) {
 		}
 		return o, faults, true
 	}
-	ro, isObject := obj.(runtime.Object)
-	if !isObject {
-		return Object{}, []string{fmt.Sprintf("unexpected %T", obj)}, false
+	trim(obj)
+	if o, ok = NewObject(t.kind, obj); !ok {
+		faults = []string{fmt.Sprintf("unexpected %T", obj)}
 	}
-	trim(ro)
-	o, ok = NewObject(t.kind, obj)
-	if !ok {
-		return Object{}, []string{fmt.Sprintf("unexpected %T", obj)}, false
-	}
-	return o, nil, true
+	return o, faults, ok
 }
 
-func (t *table) remove(key model.ObjectKey) {
+func (t *table) drop(key model.ObjectKey) {
 	t.mu.Lock()
 	_, known := t.rows[key.Namespace][key.Name]
 	_, faulty := t.faults[key]
@@ -213,15 +187,6 @@ func (t *table) remove(key model.ObjectKey) {
 		t.queue.add(key, t)
 	case faulty:
 		t.queue.poke()
-	}
-}
-
-// retain removes all objects but those.
-func (t *table) retain(here map[model.ObjectKey]struct{}) {
-	for _, k := range t.all() {
-		if _, ok := here[k]; !ok {
-			t.remove(k)
-		}
 	}
 }
 
@@ -245,7 +210,9 @@ func (t *table) all() []model.ObjectKey {
 
 // clear removes everything: the kind is not served any more.
 func (t *table) clear() {
-	t.retain(nil)
+	for _, k := range t.all() {
+		t.drop(k)
+	}
 	t.mu.Lock()
 	t.synced = false
 	t.mu.Unlock()

@@ -233,6 +233,10 @@ func TestMetrics(t *testing.T) {
 	s.apply(apiService)
 	w.awaitRows(append([]string{"service Service/shop/api"}, webRows...)...)
 	s.set(object{"kind": "Pod", "metadata": object{"name": "web-a", "namespace": "shop", "labels": object{"app": "other"}}, "status": object{"podIP": "10.1.0.8"}})
+	w.await("the pod's address", func() bool {
+		p, _ := w.rows[model.RowKey{Kind: model.RowWorkload, Key: "Pod/shop/web-a"}].(*model.Workload)
+		return p != nil && p.Address.AddrPort.Addr().String() == "10.1.0.8"
+	})
 	s.remove("services", "shop/api")
 	w.awaitRows(webRows...)
 	s.fail("list pods", http.StatusInternalServerError)
