@@ -248,6 +248,7 @@ func TestGatewayChangeConcernsServicesBehindIt(t *testing.T) {
 	inBubble(t, o, func(h *hub) {
 		c2, dns := networked(h, eastWest(kube("c2"), "n2", exposed(model.Exposure{Host: "gw.example"})))
 		time.Sleep(10 * time.Second)
+		h.quiet()
 		b, a := h.service("b"), h.service("a")
 		change := func(when string, do func(), want ...string) {
 			t.Helper()
