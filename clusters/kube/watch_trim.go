@@ -31,6 +31,16 @@ func trim(o runtime.Object) {
 	case *discoveryv1.EndpointSlice:
 		trimMeta(&o.ObjectMeta)
 		o.Annotations = nil
+		for i := range o.Endpoints {
+			trimEndpoint(&o.Endpoints[i])
+		}
+	}
+}
+
+func trimEndpoint(e *discoveryv1.Endpoint) {
+	e.DeprecatedTopology, e.Hints = nil, nil
+	if t := e.TargetRef; t != nil {
+		e.TargetRef = &corev1.ObjectReference{Kind: t.Kind, Namespace: intern(t.Namespace), Name: t.Name, UID: t.UID}
 	}
 }
 
