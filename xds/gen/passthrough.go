@@ -53,11 +53,10 @@ func passthroughTraits(s *pushcontext.ShapeView) Traits {
 }
 
 // forwardable reports whether other networks may be let in to a service: it is of the mesh and for all
-// of it, its endpoints are addresses, and a server name can stand for it. Server names are read in lower
-// case.
+// of it, and a server name can stand for it. Server names are read in lower case.
 func forwardable(s *pushcontext.ShapeView) bool {
 	host := s.Key.Host
-	return !s.External && s.Key.Cluster == "" && (s.Resolution == model.ClientSideLB || s.Resolution == model.Passthrough) &&
+	return !s.External && s.Key.Cluster == "" && served(s) &&
 		!strings.Contains(host, "*") && host == strings.ToLower(host) && len(passthroughName(65535, host)) <= maxServerName
 }
 
@@ -114,18 +113,32 @@ func forwardingCluster(s *pushcontext.ShapeView, c Class, name string) *clusterv
 	}
 	out := baseCluster(s.Mesh, name)
 	out.Metadata = serviceMetadata(serviceRef{s.Key.Host, s.Name, s.Key.Namespace})
-	edsCluster(out)
+	if s.Resolution.IsDNS() {
+		sel, _ := selectForwarded(inlineCandidates(s, port), c)
+		dnsCluster(out, s, sel, c)
+	} else {
+		edsCluster(out)
+	}
 	applyTraffic(out, s, port, c.Namespace)
 	return out
+}
+
+// pushedPassthroughNames are the names of assignments: names that the router resolves itself are in the
+// cluster.
+func pushedPassthroughNames(s *pushcontext.ShapeView, c Class) []string {
+	if s.Resolution.IsDNS() {
+		return nil
+	}
+	return passthroughNames(s, c)
 }
 
 // passthroughAssignment holds the endpoints that a router forwards to.
 func passthroughAssignment(v *pushcontext.ServiceView, c Class, name string) ([]byte, error) {
 	port, ok := portNamed(v.Shape, name)
-	if !ok || !forwarded(v.Shape, c) {
+	if !ok || !forwarded(v.Shape, c) || v.Shape.Resolution.IsDNS() {
 		return nil, errName(EndpointURL, name)
 	}
-	sel, _ := selectForwarded(v, c, port)
+	sel, _ := selectForwarded(candidatesOf(v, port), c)
 	return marshal(assignment(name, sel))
 }
 
@@ -135,19 +148,18 @@ func ExplainPassthrough(v *pushcontext.ServiceView, c Class, port model.Port) []
 	if !forwarded(v.Shape, c) {
 		return nil
 	}
-	sel, refused := selectForwarded(v, c, port)
+	sel, refused := selectForwarded(candidatesOf(v, port), c)
 	return append(sel.verdicts, refused...)
 }
 
 // selectForwarded selects among the endpoints that take mutual TLS and are dialled by the router itself.
-func selectForwarded(v *pushcontext.ServiceView, c Class, port model.Port) (sel selection, refused []Verdict) {
-	in := candidatesOf(v, port)
+func selectForwarded(in candidates, c Class) (sel selection, refused []Verdict) {
 	all := in.localities
 	in.localities = nil
 	for _, l := range all {
 		var kept []*model.Endpoint
 		for _, e := range l.Endpoints {
-			if reason, detail := unforwardable(v, c, e); reason != "" {
+			if reason, detail := unforwardable(in, c, e); reason != "" {
 				refused = append(refused, Verdict{Endpoint: e, Reason: reason, Detail: detail})
 			} else {
 				kept = append(kept, e)
@@ -161,14 +173,14 @@ func selectForwarded(v *pushcontext.ServiceView, c Class, port model.Port) (sel 
 	return selectEndpoints(in, c), refused
 }
 
-func unforwardable(v *pushcontext.ServiceView, c Class, e *model.Endpoint) (model.Reason, string) {
-	m := v.Shape.Mesh
+func unforwardable(in candidates, c Class, e *model.Endpoint) (model.Reason, string) {
+	m := in.shape.Mesh
 	switch {
 	case !speaksMutual(e):
 		return model.ReasonNoMTLS, "a gateway forwards mutual TLS only"
 	case e.Network != "" && e.Network != c.Network && m.HasGateway(e.Network):
 		return model.ReasonOtherNetwork, "a gateway forwards to endpoints that it dials itself; network " + e.Network + " has gateways of its own"
-	case isGateway(v, e):
+	case isGateway(in, e):
 		return model.ReasonOtherNetwork, "it is a gateway itself: connections would go in circles"
 	}
 	return "", ""
@@ -176,14 +188,14 @@ func unforwardable(v *pushcontext.ServiceView, c Class, e *model.Endpoint) (mode
 
 // isGateway reports whether an endpoint is itself where networks are entered: by a known gateway's
 // address, or by a workload that an AUTO_PASSTHROUGH server selects on its port.
-func isGateway(v *pushcontext.ServiceView, e *model.Endpoint) bool {
+func isGateway(in candidates, e *model.Endpoint) bool {
 	at := e.Addr.AddrPort
-	for _, n := range v.Networks {
+	for _, n := range in.networks {
 		if slices.ContainsFunc(n.Gateways, func(g pushcontext.Gateway) bool { return g.Addr == at }) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(v.Shape.Mesh.AutoPassthrough, func(a pushcontext.AutoPassthrough) bool {
+	return slices.ContainsFunc(in.shape.Mesh.AutoPassthrough, func(a pushcontext.AutoPassthrough) bool {
 		return a.Port == at.Port() && (len(a.Selector) == 0 || e.Labels.Matches(a.Selector))
 	})
 }

@@ -69,7 +69,8 @@ func TestForwardedServices(t *testing.T) {
 		"router not meant":    {0, "*", cart, ""},
 		"server not meant":    {2, "*", cart, ""},
 		"headless":            {1, "*", svc{host: cart.host, ports: cart.ports, resolution: model.Passthrough}, "outbound_.80_._.cart.shop.svc.cluster.local"},
-		"by name":             {1, "*", svc{host: cart.host, ports: cart.ports, resolution: model.DNSLB}, ""},
+		"by name":             {1, "*", svc{host: cart.host, ports: cart.ports, resolution: model.DNSLB}, "outbound_.80_._.cart.shop.svc.cluster.local"},
+		"by the request's":    {1, "*", svc{host: cart.host, ports: cart.ports, resolution: model.DynamicDNS}, ""},
 		"outside":             {1, "*", edited(func(s *pushcontext.ShapeView) { s.External = true }), ""},
 		"of one member":       {1, "*", edited(func(s *pushcontext.ShapeView) { s.Key.Cluster = "c1" }), ""},
 		"wildcard":            {1, "*", hosted("*.example.com"), ""},
@@ -86,6 +87,9 @@ func TestForwardedServices(t *testing.T) {
 		clusters := forwardedNames(t, gen.Clusters{}, v.Shape, r)
 		if got := strings.Join(clusters, " "); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		if c.svc.resolution.IsDNS() {
+			clusters = nil // their endpoints are in the cluster
 		}
 		if got := forwardedNames(t, gen.Endpoints{}, v, r); !slices.Equal(clusters, got) {
 			t.Errorf("%s: clusters %v, endpoints %v", name, clusters, got)
@@ -148,6 +152,25 @@ func TestForwardedEndpoints(t *testing.T) {
 	}
 }
 
+// A router resolves names itself, of endpoints on its own network.
+func TestForwardedByName(t *testing.T) {
+	t.Parallel()
+	s := svc{host: "vm.example.com", ns: "shop", ports: []model.Port{httpPort(80)}, resolution: model.DNSLB, inline: []*model.Endpoint{
+		ep("c2", "http", "a.example.com:80", mtls, network("n2")), ep("c2", "http", "b.example.com:80", network("n2")), ep("c3", "http", "c.example.com:80", mtls, network("n3"))}}
+	for _, x := range build(t, gen.Clusters{}, s.shape(newMesh(crossing)), router("c2", "istio-system", forwarding(1), func(c *gen.Class) { c.Network = "n2" })) {
+		c := decode(t, x).(*clusterv3.Cluster)
+		if !strings.HasPrefix(c.Name, "outbound_.") {
+			continue
+		}
+		got := assignmentText(c.LoadAssignment)
+		if c.GetType() != clusterv3.Cluster_STRICT_DNS || len(got) != 1 || strings.Count(got[0], "example.com") != 1 || !strings.Contains(got[0], "a.example.com:80") || c.TransportSocketMatches != nil {
+			t.Errorf("%v %v", got, c)
+		}
+		return
+	}
+	t.Error("it is not forwarded to")
+}
+
 // Whatever a client says, a forwarding cluster secures nothing and speaks no HTTP: bytes pass.
 func TestForwardingCluster(t *testing.T) {
 	t.Parallel()
@@ -156,7 +179,7 @@ func TestForwardingCluster(t *testing.T) {
 		c := decode(t, r).(*clusterv3.Cluster)
 		forwards := strings.HasPrefix(c.Name, "outbound_.")
 		bare := c.TransportSocket == nil && c.TransportSocketMatches == nil && c.TypedExtensionProtocolOptions == nil
-		if forwards != bare || c.GetType() != clusterv3.Cluster_EDS {
+		if forwards != bare || c.GetType() != clusterv3.Cluster_EDS || forwards && c.EdsClusterConfig.ServiceName != c.Name {
 			t.Errorf("%s: %v", c.Name, c)
 		}
 	}
