@@ -45,8 +45,12 @@ func newNetworks(m *mesh, src gatewaySources, old networks) networks {
 	for _, r := range src.configs {
 		switch spec := r.obj.Spec.(type) {
 		case *model.NetworkGateway:
+			before := len(gws)
 			for _, a := range spec.Addrs {
 				gws = appendGateway(gws, spec.Network, r.id.shard.Cluster, a)
+			}
+			if len(gws) == before && spec.Network != "" {
+				gws = append(gws, pushcontext.Gateway{Network: spec.Network, Cluster: r.id.shard.Cluster})
 			}
 		case *model.ResolvedHost:
 			if name := hostName(r.obj.Name); addrs[name] == nil {

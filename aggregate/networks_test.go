@@ -139,6 +139,17 @@ func TestGatewaysNamedByMeshNetworks(t *testing.T) {
 	}
 }
 
+// A gateway without addresses keeps its network apart too.
+func TestIncident61GatewayWithoutAddressStays(t *testing.T) {
+	t.Parallel()
+	c2 := kube("c2")
+	b := rebuild(config(c2, model.ConfigNetworkGateway, "istio-system", "gw", &model.NetworkGateway{Network: "n2"}),
+		service(kube("c1"), "a"), onNetwork(slice(c2, "a", "a-1", "10.0.0.1"), "n2"))
+	if !b.Mesh.HasGateway("n2") || len(b.Networks.NetworkGateways("n2", "c2", false)) != 0 {
+		t.Errorf("gateways %q", networksText(b.Networks))
+	}
+}
+
 // A name stands for each of its addresses; one without stays, so that its network stays apart. Proxies that
 // resolve names themselves are told the name.
 func TestIncident61UnresolvedGatewayStays(t *testing.T) {
