@@ -37,7 +37,8 @@ const (
 )
 
 // NetworkGateway is an east-west gateway that a registry found by other means than a Service, such as
-// a Gateway of the Kubernetes Gateway API.
+// a Gateway of the Kubernetes Gateway API. One without addresses can't be dialled yet; its network is another
+// one all the same.
 type NetworkGateway struct {
 	Network string
 	Addrs   []GatewayAddr

@@ -30,7 +30,7 @@ const (
 // are not served yet.
 //
 // The addresses are those of its status, else those of its spec, as a Gateway that nobody deploys has
-// no status. Istio reads the spec alone, and keeps what it found when the label is gone.
+// no status. Without any it is a gateway that can't be dialled: its network is another one all the same. Istio reads the spec alone, and keeps what it found when the label is gone.
 func (c *Converter) kubernetesGateway(o Object, g *gatewayv1.Gateway) (res Result) {
 	network := g.Labels[labelNetwork]
 	if network == "" || g.Spec.GatewayClassName == classRemote && !c.ConfigCluster {
@@ -44,20 +44,17 @@ func (c *Converter) kubernetesGateway(o Object, g *gatewayv1.Gateway) (res Resul
 	}
 	hosts, ports := gatewayHosts(g, &res), gatewayPorts(g, &res)
 	if len(hosts) == 0 {
-		res.problem("it is no gateway of network %q yet: it has no address", clip(network))
+		res.problem("network %q can't be entered by it yet: it has no address", clip(network))
 	}
 	if len(ports) == 0 {
 		res.problem("it is no gateway of network %q: it has no TLS listener on port %d (label %s names another) or with the option %s: %s",
 			clip(network), eastWestPort, labelGatewayPort, listenerOption, autoPassthrough)
-	}
-	addrs := crossed(hosts, ports)
-	if len(addrs) == 0 {
 		res.row(o.Ref.String(), c.notServed(o, kindNotServedGateway))
 		return res
 	}
 	res.row(o.Ref.String(), &model.Config{
 		Kind: model.ConfigNetworkGateway, Namespace: o.Ref.Namespace, Name: o.Ref.Name,
-		Spec: &model.NetworkGateway{Network: network, Addrs: addrs}, Created: g.CreationTimestamp.Time, Source: c.source(o),
+		Spec: &model.NetworkGateway{Network: network, Addrs: crossed(hosts, ports)}, Created: g.CreationTimestamp.Time, Source: c.source(o),
 	})
 	return res
 }

@@ -70,6 +70,22 @@ func TestNetworkGatewayRemoteClass(t *testing.T) {
 	}
 }
 
+// Incident 61: a gateway that has no address, or has lost its addresses, is still the gateway of its network:
+// without it, what is there would be dialled directly.
+func TestIncident61NetworkGatewayWithoutAddress(t *testing.T) {
+	t.Parallel()
+	const label = "topology.istio.io/network: n1"
+	s := load(t, networkGateway(label, "istio"))
+	s.Apply(objects(t, strings.Replace(networkGateway(label, "istio"), "{value: 192.0.2.1}", "", 1)), nil)
+	spec, ok := row[*model.Config](t, s, "KubernetesGateway/demo/gw").Spec.(*model.NetworkGateway)
+	if !ok || spec.Network != "n1" || len(spec.Addrs) != 0 {
+		t.Errorf("got %+v", spec)
+	}
+	if ps := s.Problems()[model.ObjectKey{Kind: kube.KindKubernetesGateway, Namespace: "demo", Name: "gw"}]; len(ps) != 1 {
+		t.Errorf("problems %q", ps)
+	}
+}
+
 // The Gateway of the Gateway API and that of networking.istio.io with one name are two objects.
 func TestGatewaysOfTwoGroups(t *testing.T) {
 	t.Parallel()
@@ -102,7 +118,7 @@ func FuzzNetworkGateway(f *testing.F) {
 			if !ok {
 				continue
 			}
-			if gw.Network == "" || len(gw.Addrs) == 0 {
+			if gw.Network == "" {
 				t.Fatalf("row %+v", gw)
 			}
 			for _, a := range gw.Addrs {
