@@ -74,18 +74,51 @@ func rights(t *testing.T) string {
 // serve runs the hub until the end of the test; it is ready when this returns.
 func (m *mesh) serve(args ...string) {
 	m.Helper()
-	file := filepath.Join(m.dir, "primary.yaml")
-	m.write(file, m.clusters[primary].link.Kubeconfig(env.AdminToken))
-	m.start(append([]string{"--kubeconfig", file, "--cluster-id", primary}, args...)...)
+	m.hub = envoytest.StartHub(m, m.options(m.primaryArgs(args)))
 }
 
-func (m *mesh) start(args ...string) {
+// launch runs the hub until the end of the test, and tells when it is ready.
+func (m *mesh) launch(up chan<- error, args ...string) {
+	m.Helper()
+	hub := envoytest.NewHub(m.options(m.primaryArgs(args)))
+	m.hub = hub
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		up <- hub.Start(m.Context())
+	}()
+	m.Cleanup(func() {
+		<-done
+		if err := hub.Stop(); err != nil {
+			m.Errorf("stop hub: %v", err)
+		}
+	})
+}
+
+// replica is the same mesh served by another hub.
+func (m *mesh) replica(args ...string) *mesh {
+	m.Helper()
+	other := *m
+	other.dir = m.TempDir()
+	other.serve(args...)
+	return &other
+}
+
+// primaryArgs name the config cluster.
+func (m *mesh) primaryArgs(args []string) []string {
+	m.Helper()
+	file := filepath.Join(m.dir, "primary.yaml")
+	m.write(file, m.clusters[primary].link.Kubeconfig(env.AdminToken))
+	return append([]string{"--kubeconfig", file, "--cluster-id", primary}, args...)
+}
+
+func (m *mesh) options(args []string) envoytest.HubOptions {
 	m.Helper()
 	block := envoytest.StartLoopback(m)
-	m.hub = envoytest.StartHub(m, envoytest.HubOptions{
+	return envoytest.HubOptions{
 		Binary: os.Getenv(envoytest.HubVar), Log: filepath.Join(m.dir, "hub.log"), Args: args,
 		GRPC: block.At(0, 1, 15010), HTTP: block.At(0, 1, 8080), Monitoring: block.At(0, 1, 15014),
-	})
+	}
 }
 
 func (m *mesh) write(file string, data []byte) {

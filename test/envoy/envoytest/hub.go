@@ -35,7 +35,7 @@ type HubOptions struct {
 
 // Hub is a hub process that can be stopped and started again.
 type Hub struct {
-	// Read-only after LaunchHub.
+	// Read-only after NewHub.
 	GRPC       string // "IP:PORT" of ADS
 	URL        string // of its debug endpoints
 	MetricsURL string
@@ -49,14 +49,22 @@ type Hub struct {
 
 // LaunchHub runs a hub until Stop. It is ready when this returns.
 func LaunchHub(ctx context.Context, opts HubOptions) (*Hub, error) {
-	h := &Hub{
+	h := NewHub(opts)
+	return h, h.Start(ctx)
+}
+
+// NewHub describes a hub that does not run yet.
+func NewHub(opts HubOptions) *Hub {
+	gone := make(chan struct{})
+	close(gone)
+	return &Hub{
 		GRPC:       opts.GRPC,
 		URL:        "http://" + opts.HTTP,
 		MetricsURL: "http://" + opts.Monitoring + "/metrics",
 		opts:       opts,
 		client:     (*Namespace)(nil).HTTPClient(),
+		exited:     gone,
 	}
-	return h, h.Start(ctx)
 }
 
 // StartHub runs a hub for the length of a test.
