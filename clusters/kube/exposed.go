@@ -18,9 +18,6 @@ import (
 // so that both address families are served.
 func (c *Converter) exposed(s *corev1.Service, look Lookup, res *Result) []model.Exposure {
 	var out []model.Exposure
-	if s.Spec.Type == corev1.ServiceTypeExternalName {
-		return nil
-	}
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		for _, in := range s.Status.LoadBalancer.Ingress {
 			out = exposeAt(out, "load balancer's address", in.IP, in.Hostname, res)
