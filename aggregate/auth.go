@@ -93,7 +93,8 @@ func (a *auth) space(namespace string) *authSpace {
 	return s
 }
 
-// demands gives what is demanded of connections to a workload port.
+// demands gives what is demanded of connections to a workload port. The namespace is that of a service, and so of
+// its workloads.
 func (a *auth) demands(namespace string, labels model.Labels, port uint16) model.MTLS {
 	s := a.spaces[namespace]
 	if s == nil {

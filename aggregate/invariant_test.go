@@ -70,7 +70,8 @@ func TestI1DeltasNameEveryChange(t *testing.T) {
 // sentAlike reports whether proxies are sent the same of both: all but candidates left out is equal.
 func sentAlike(a, b *pushcontext.HostView) bool {
 	return a == b || a.Rev == b.Rev && slices.EqualFunc(a.Services, b.Services, func(a, b *pushcontext.ServiceView) bool {
-		return a.Shape == b.Shape && a.Revision() == b.Revision() && reflect.DeepEqual(a.Endpoints, b.Endpoints) && slices.Equal(a.Demoted, b.Demoted)
+		return a.Shape == b.Shape && a.Revision() == b.Revision() && reflect.DeepEqual(a.Endpoints, b.Endpoints) &&
+			a.Networks.Equal(b.Networks) && slices.Equal(a.Demoted, b.Demoted)
 	})
 }
 
