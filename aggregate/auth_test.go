@@ -74,6 +74,18 @@ func TestPeerAuthentication(t *testing.T) {
 	}
 }
 
+// What is demanded of one port is not what is demanded of the workload's others.
+func TestPeerAuthenticationOfOtherPorts(t *testing.T) {
+	t.Parallel()
+	for port, want := range map[string]model.MTLS{"DISABLE": model.MTLSDisabled, "": model.MTLSStrict} {
+		rows := []model.Object{demand("ns", "w", "STRICT", "x", port, 1), service(kube("c2"), "a"),
+			labelled(slice(kube("c2"), "a", "a-1", "10.0.0.1"), model.Labels{"app": "x"})}
+		if e := rebuilt(t, "a", rows...).Port("http")[0].Endpoints[0]; e.MTLS != want || e.OtherMTLS != model.MTLSStrict {
+			t.Errorf("%q: %s, at other ports %s", port, e.MTLS, e.OtherMTLS)
+		}
+	}
+}
+
 // A changed demand changes the endpoints of the namespace's services, and what their workloads are told of
 // themselves.
 func TestPeerAuthenticationChange(t *testing.T) {

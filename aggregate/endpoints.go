@@ -16,6 +16,7 @@ type candidate struct {
 	port     string          // name of the merged service's port
 	network  string
 	mtls     model.MTLS
+	other    model.MTLS // at ports that no PeerAuthentication names
 	source   *model.Source
 	id       rowID
 	index    int  // within the row
@@ -79,6 +80,7 @@ func (g *gathered) consider(in *mergeInput, shape *pushcontext.ShapeView, c cand
 		c.network = in.mesh.network(c.ep.Addr)
 	}
 	c.mtls = in.auth.demands(in.key.Namespace, c.ep.Labels, c.ep.Addr.AddrPort.Port())
+	c.other = in.auth.demands(in.key.Namespace, c.ep.Labels, 0)
 	g.kept = append(g.kept, c)
 }
 
@@ -329,7 +331,7 @@ func (f *freezer) endpoint(c candidate, prev []*model.Endpoint) *model.Endpoint 
 		}
 	}
 	e := *c.ep
-	e.PortName, e.Network, e.MTLS, e.Source = c.port, c.network, c.mtls, f.source(c)
+	e.PortName, e.Network, e.MTLS, e.OtherMTLS, e.Source = c.port, c.network, c.mtls, c.other, f.source(c)
 	return &e
 }
 
@@ -347,7 +349,7 @@ func (f *freezer) source(c candidate) *model.Source {
 // at which revision does not.
 func (c candidate) equal(p *model.Endpoint) bool {
 	e := c.ep
-	return p.PortName == c.port && p.Network == c.network && p.MTLS == c.mtls && p.Health == e.Health && p.Weight == e.Weight && p.Locality == e.Locality &&
+	return p.PortName == c.port && p.Network == c.network && p.MTLS == c.mtls && p.OtherMTLS == c.other && p.Health == e.Health && p.Weight == e.Weight && p.Locality == e.Locality &&
 		p.TLSMode == e.TLSMode && p.ServiceAccount == e.ServiceAccount && p.Workload == e.Workload && p.Node == e.Node &&
 		p.Hostname == e.Hostname && sameSource(p.Source, c.source) && p.Labels.Equal(e.Labels)
 }

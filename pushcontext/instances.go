@@ -68,7 +68,7 @@ func movedWorkloads(old, next *ServiceView) map[model.InstanceKey]struct{} {
 			func(a, b LocalityEndpoints) {
 				walkBoth(a.Endpoints, b.Endpoints, func(a, b *model.Endpoint) int { return a.Addr.Compare(b.Addr) }, add,
 					func(a, b *model.Endpoint) {
-						if a.Network != b.Network || a.MTLS != b.MTLS {
+						if a.Network != b.Network || a.MTLS != b.MTLS || a.OtherMTLS != b.OtherMTLS {
 							add(a)
 						}
 					})
@@ -132,7 +132,7 @@ func (v *ServiceView) served(only map[model.InstanceKey]struct{}) map[model.Inst
 func target(s *ShapeView, port model.Port, e *model.Endpoint) Target {
 	return Target{
 		Cluster: s.Key.Cluster, Host: s.Key.Host, Namespace: s.Key.Namespace, Name: s.Name,
-		Port: port.Number, PortName: port.Name, Protocol: port.Protocol, Endpoint: e.Addr.AddrPort.Port(), MTLS: e.MTLS,
+		Port: port.Number, PortName: port.Name, Protocol: port.Protocol, Endpoint: e.Addr.AddrPort.Port(), MTLS: e.MTLS, OtherMTLS: e.OtherMTLS,
 	}
 }
 
@@ -229,6 +229,7 @@ func compareTargets(a, b Target) int {
 		cmp.Compare(a.Port, b.Port),
 		strings.Compare(a.PortName, b.PortName),
 		cmp.Compare(a.MTLS, b.MTLS),
+		cmp.Compare(a.OtherMTLS, b.OtherMTLS),
 	)
 }
 
@@ -265,7 +266,7 @@ func appendTargets(b []byte, ts []Target) []byte {
 		for _, x := range [...]string{string(t.Cluster), t.Host, t.Namespace, t.Name, t.PortName} {
 			b = append(binary.AppendUvarint(b, uint64(len(x))), x...)
 		}
-		b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(append(b, byte(t.Protocol), byte(t.MTLS)), t.Port), t.Endpoint)
+		b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(append(b, byte(t.Protocol), byte(t.MTLS), byte(t.OtherMTLS)), t.Port), t.Endpoint)
 	}
 	return b
 }

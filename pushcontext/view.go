@@ -172,6 +172,7 @@ type Target struct {
 	Protocol  model.Protocol
 	Endpoint  uint16 // port on the workload
 	MTLS      model.MTLS
+	OtherMTLS model.MTLS // of the workload's ports that no PeerAuthentication names
 }
 
 // TargetsView is what a workload serves. Workloads that serve the same share one.

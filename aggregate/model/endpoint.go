@@ -55,6 +55,7 @@ type Endpoint struct {
 	Network        string
 	TLSMode        string // TLSIstio or TLSDisabled; "" is disabled
 	MTLS           MTLS   // what PeerAuthentication demands of connections to it; set by the merge, not by registries
+	OtherMTLS      MTLS   // the same, of connections to ports of its workload that no PeerAuthentication names
 	ServiceAccount string // SPIFFE identity
 	Workload       ObjectKey
 	Node           string // Kubernetes node name

@@ -56,17 +56,12 @@ func otherEntry(v *pushcontext.TargetsView) entry {
 	}
 }
 
-// otherMTLS is what is demanded at ports of no service: what all ports of services agree on.
+// otherMTLS is what is demanded at ports of no service; a workload without services is not known.
 func otherMTLS(v *pushcontext.TargetsView) model.MTLS {
-	for _, t := range v.Targets {
-		if t.MTLS != v.Targets[0].MTLS {
-			return model.MTLSPermissive
-		}
-	}
 	if len(v.Targets) == 0 {
 		return model.MTLSPermissive
 	}
-	return v.Targets[0].MTLS
+	return v.Targets[0].OtherMTLS
 }
 
 // inboundChains are those for mutual TLS and those for cleartext, as far as both are allowed. A proxy

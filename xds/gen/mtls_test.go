@@ -95,7 +95,7 @@ func served(modes ...model.MTLS) []pushcontext.Target {
 	for i, p := range []model.Protocol{model.ProtocolHTTP, model.ProtocolTCP, model.ProtocolUnknown} {
 		for k, m := range modes {
 			out = append(out, pushcontext.Target{Host: "own.shop.svc.cluster.local", Namespace: "shop", Name: "own", Port: uint16(80 + i), Protocol: p,
-				Endpoint: uint16(8000 + 10*i + k), MTLS: m})
+				Endpoint: uint16(8000 + 10*i + k), MTLS: m, OtherMTLS: modes[0]})
 		}
 	}
 	return out
@@ -388,15 +388,15 @@ func TestInboundModes(t *testing.T) {
 	}
 }
 
-// Ports of no service take what all ports of services take.
+// Ports of no service take what PeerAuthentication says of the workload.
 func TestOtherInboundPorts(t *testing.T) {
 	t.Parallel()
 	const (
 		mesh, meshHTTP = "istio-peer-exchange,istio", "istio-http/1.0,istio-http/1.1,istio-h2"
 		pass, http     = "InboundPassthroughCluster", "mtls:h2,http/1.1"
 	)
-	target := func(n uint16, m model.MTLS) pushcontext.Target {
-		return pushcontext.Target{Host: "a", Port: 80, Protocol: model.ProtocolHTTP, Endpoint: n, MTLS: m}
+	target := func(own, others model.MTLS) []pushcontext.Target {
+		return []pushcontext.Target{{Host: "a", Port: 80, Protocol: model.ProtocolHTTP, Endpoint: 1, MTLS: own, OtherMTLS: others}}
 	}
 	permissive := []string{
 		"0 tls " + meshHTTP + " -> http " + http, "0 tls " + mesh + " -> " + pass + " " + http, "0 tls  -> " + pass,
@@ -406,9 +406,9 @@ func TestOtherInboundPorts(t *testing.T) {
 		want    []string
 	}{
 		"no service": {nil, permissive},
-		"strict":     {[]pushcontext.Target{target(1, model.MTLSStrict), target(2, model.MTLSStrict)}, []string{"0 tls " + meshHTTP + " -> http " + http, "0 tls  -> " + pass + " " + http}},
-		"mixed":      {[]pushcontext.Target{target(1, model.MTLSStrict), target(2, model.MTLSDisabled)}, permissive},
-		"disabled":   {[]pushcontext.Target{target(1, model.MTLSDisabled)}, permissive[3:]},
+		"strict":     {target(model.MTLSDisabled, model.MTLSStrict), []string{"0 tls " + meshHTTP + " -> http " + http, "0 tls  -> " + pass + " " + http}},
+		"permissive": {target(model.MTLSStrict, model.MTLSPermissive), permissive},
+		"disabled":   {target(model.MTLSStrict, model.MTLSDisabled), permissive[3:]},
 	} {
 		got, _ := inboundChains(t, sidecar("c1", "shop", secured), c.targets...)
 		got = slices.DeleteFunc(got, func(s string) bool { return !strings.HasPrefix(s, "0 ") })
