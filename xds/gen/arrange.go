@@ -14,13 +14,13 @@ import (
 // Numbers of the values that generators derive from views for themselves (see pushcontext.MemoKey).
 // They are clear of those under which finished resources are kept.
 const (
-	memoSummary  uint8 = 200 + iota // on a PortView: *portSummary
-	memoPlans                       // on a PortView: *planCache
-	memoHosts                       // on a ShapeView: *hostCache
-	memoParts                       // on a ShapeView: *partCache
-	memoFamilies                    // on a ServiceView: whether it has endpoints of both families
-	memoTwins                       // on a ServiceView and a ShapeView: bool
-	memoScope                       // on a ShapeView: *scope
+	memoSummary uint8 = 200 + iota // on a PortView: *portSummary
+	memoPlans                      // on a PortView: *planCache
+	memoHosts                      // on a ShapeView: *hostCache
+	memoParts                      // on a ShapeView: *partCache
+	memoSpread                     // on a ServiceView and a ShapeView: spread
+	memoTwins                      // on a ServiceView and a ShapeView: bool
+	memoScope                      // on a ShapeView: *scope
 )
 
 // portSummary is what decides the class traits of a port's resources.

@@ -63,7 +63,7 @@ func (Clusters) Scope(v pushcontext.View) string {
 func shapeTraits(s *pushcontext.ShapeView) Traits {
 	t := typeTraits(s) | tlsTraits(s) | passthroughTraits(s)
 	if s.Resolution.IsDNS() {
-		t |= endpointTraits(s) | TraitFamilies
+		t |= endpointTraits(s) | inlineSpread(s).traits() | TraitFamilies
 		if hasInlineTwins(s) {
 			t |= TraitCluster
 		}

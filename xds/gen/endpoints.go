@@ -37,12 +37,9 @@ func (Endpoints) Traits(v pushcontext.View) Traits {
 	if !ok {
 		return 0
 	}
-	t := endpointTraits(s.Shape)
+	t := endpointTraits(s.Shape) | spreadOf(s).traits()
 	if len(s.Demoted) > 0 || hasTwins(s) {
 		t |= TraitCluster
-	}
-	if hasBothFamilies(s) {
-		t |= TraitFamilies
 	}
 	return t | typeTraits(s.Shape) | passthroughTraits(s.Shape)
 }
@@ -65,10 +62,7 @@ func (Endpoints) Scope(v pushcontext.View) string {
 
 // endpointTraits are the traits that decide between a service's endpoints.
 func endpointTraits(s *pushcontext.ShapeView) Traits {
-	t := scopeOf(s).traits | TraitNetworkView
-	if s.Mesh.MultiNetwork() {
-		t |= TraitNetwork | TraitFamilies | TraitTLS
-	}
+	t := scopeOf(s).traits
 	if len(s.Policies) > 0 {
 		t |= TraitTLS
 	}

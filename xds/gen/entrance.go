@@ -7,6 +7,52 @@ import (
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
+// spread is where the endpoints of a service are.
+type spread struct {
+	families bool // of both address families, behind one port
+	networks bool // on some network
+	gateways bool // on one that is entered through gateways
+}
+
+func spreadOf(v *pushcontext.ServiceView) spread {
+	return v.Derived().Do(pushcontext.MemoKey{Generator: memoSpread},
+		func() any { return spreadAmong(v.Endpoints, v.Shape.Mesh) }).(spread)
+}
+
+// inlineSpread is spreadOf for the endpoints that are part of the definition.
+func inlineSpread(s *pushcontext.ShapeView) spread {
+	return s.Derived().Do(pushcontext.MemoKey{Generator: memoSpread},
+		func() any { return spreadAmong(s.Inline, s.Mesh) }).(spread)
+}
+
+func spreadAmong(ports []pushcontext.PortEndpoints, mesh *pushcontext.MeshView) spread {
+	var out spread
+	for _, p := range ports {
+		out.families = out.families || mixed(p.Localities)
+		for _, l := range p.Localities {
+			for _, e := range l.Endpoints {
+				out.networks = out.networks || e.Network != ""
+				out.gateways = out.gateways || e.Network != "" && mesh.HasGateway(e.Network)
+			}
+		}
+	}
+	return out
+}
+
+// traits are those that decide which of the endpoints a proxy can reach, and how.
+func (x spread) traits() (t Traits) {
+	if x.families {
+		t |= TraitFamilies
+	}
+	if x.networks {
+		t |= TraitNetworkView
+	}
+	if x.gateways {
+		t |= TraitNetwork | TraitFamilies | TraitTLS
+	}
+	return t
+}
+
 // entrance is how a proxy enters another network to reach the endpoints of a member there.
 type entrance struct {
 	gateways []pushcontext.Gateway

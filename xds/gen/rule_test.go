@@ -146,7 +146,6 @@ func TestPolicyByNamespace(t *testing.T) {
 // Which class traits policies cost: none that no policy compares endpoints with.
 func TestPolicyTraits(t *testing.T) {
 	t.Parallel()
-	const always = gen.TraitNetworkView
 	byLabel := func(labels ...string) *networking.TrafficPolicy {
 		return detecting(localities(&localitySetting{FailoverPriority: labels}))
 	}
@@ -158,17 +157,20 @@ func TestPolicyTraits(t *testing.T) {
 		traits gen.Traits
 		labels []string
 	}{
-		{"no rules", newMesh(), cart(), always, nil},
-		{"a rule for everybody", newMesh(), public(&networking.TrafficPolicy{}), always | gen.TraitTLS, nil},
-		{"a rule of the client's namespace", newMesh(), underRules(cart(), destination("client", "r", &networking.TrafficPolicy{})), always | gen.TraitTLS | gen.TraitPolicy, nil},
-		{"places", newMesh(), public(byLabel("topology.kubernetes.io/region", "kubernetes.io/hostname")), always | gen.TraitTLS | gen.TraitLocality | gen.TraitNode, nil},
-		{"network and cluster", newMesh(), public(byLabel("topology.istio.io/network", "topology.istio.io/cluster")), always | gen.TraitTLS | gen.TraitNetwork | gen.TraitCluster, nil},
-		{"a fixed value", newMesh(), public(byLabel("topology.istio.io/network=n1", "tier=gold")), always | gen.TraitTLS, nil},
-		{"labels", newMesh(), public(byLabel("version", "tier", "app=x")), always | gen.TraitTLS | gen.TraitPolicy, []string{"tier", "version"}},
-		{"labels without outlier detection", newMesh(), public(localities(&localitySetting{FailoverPriority: []string{"tier"}})), always | gen.TraitTLS, nil},
-		{"labels of the mesh", newMesh(failover, setting(&localitySetting{FailoverPriority: []string{"tier"}})), cart(), always | gen.TraitPolicy, []string{"tier"}},
-		{"of a port alone", newMesh(), public(forPort(80, byLabel("tier"))), always | gen.TraitTLS | gen.TraitPolicy, []string{"tier"}},
-		{"of a port that it does not have", newMesh(), public(forPort(81, byLabel("tier"))), always | gen.TraitTLS, nil},
+		{"no rules", newMesh(), cart(), 0, nil},
+		{"a rule for everybody", newMesh(), public(&networking.TrafficPolicy{}), gen.TraitTLS, nil},
+		{"a rule of the client's namespace", newMesh(), underRules(cart(), destination("client", "r", &networking.TrafficPolicy{})), gen.TraitTLS | gen.TraitPolicy, nil},
+		{"places", newMesh(), public(byLabel("topology.kubernetes.io/region", "kubernetes.io/hostname")), gen.TraitTLS | gen.TraitLocality | gen.TraitNode, nil},
+		{"network and cluster", newMesh(), public(byLabel("topology.istio.io/network", "topology.istio.io/cluster")), gen.TraitTLS | gen.TraitNetwork | gen.TraitCluster, nil},
+		{"a fixed value", newMesh(), public(byLabel("topology.istio.io/network=n1", "tier=gold")), gen.TraitTLS, nil},
+		{"labels", newMesh(), public(byLabel("version", "tier", "app=x")), gen.TraitTLS | gen.TraitPolicy, []string{"tier", "version"}},
+		{"labels without outlier detection", newMesh(), public(localities(&localitySetting{FailoverPriority: []string{"tier"}})), gen.TraitTLS, nil},
+		{"on networks", newMesh(), cart(ep("c1", "http", "10.0.0.1:80", network("n1"))), gen.TraitNetworkView, nil},
+		{"on a network with gateways", newMesh(twoNetworks), cart(ep("c1", "http", "10.0.0.1:80", network("n2"))), gen.TraitNetworkView | gen.TraitNetwork | gen.TraitFamilies | gen.TraitTLS, nil},
+		{"on a network without gateways", newMesh(twoNetworks), cart(ep("c1", "http", "10.0.0.1:80", network("n1")), ep("c1", "http", "10.0.0.2:80")), gen.TraitNetworkView, nil},
+		{"labels of the mesh", newMesh(failover, setting(&localitySetting{FailoverPriority: []string{"tier"}})), cart(), gen.TraitPolicy, []string{"tier"}},
+		{"of a port alone", newMesh(), public(forPort(80, byLabel("tier"))), gen.TraitTLS | gen.TraitPolicy, []string{"tier"}},
+		{"of a port that it does not have", newMesh(), public(forPort(81, byLabel("tier"))), gen.TraitTLS, nil},
 	} {
 		v := c.svc.view(c.mesh)
 		if got := (gen.Endpoints{}).Traits(v); got != c.traits {

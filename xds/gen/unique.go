@@ -213,13 +213,6 @@ func (o *selection) join(h, second *host) {
 	o.verdicts[second.verdict].Detail = "sent as the second address of " + h.endpoint.Addr.String()
 }
 
-// hasBothFamilies reports whether some port of the service has endpoints of both address families.
-func hasBothFamilies(v *pushcontext.ServiceView) bool {
-	return v.Derived().Do(pushcontext.MemoKey{Generator: memoFamilies}, func() any {
-		return slices.ContainsFunc(v.Endpoints, func(p pushcontext.PortEndpoints) bool { return mixed(p.Localities) })
-	}).(bool)
-}
-
 func mixed(list []pushcontext.LocalityEndpoints) bool {
 	v4, v6 := false, false
 	for _, l := range list {
