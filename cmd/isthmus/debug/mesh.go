@@ -52,7 +52,8 @@ func (h *handler) configs(r *http.Request) (any, error) {
 		if kind != "" && c.Kind != kind {
 			continue
 		}
-		v := Config{Kind: c.Kind, Namespace: c.Namespace, Name: c.Name, Served: !c.NotServed, Source: source(c.Source), Spec: c.Spec}
+		v := Config{Kind: c.Kind, Namespace: c.Namespace, Name: c.Name, Served: !c.NotServed, NotServedFields: c.NotServedFields,
+			Source: source(c.Source), Spec: c.Spec}
 		for _, x := range pc.Conflicts {
 			if concerns(x, c.Source) {
 				v.Conflicts = append(v.Conflicts, Conflict{Field: x.Field, Winner: source(x.Winner), Loser: source(x.Loser), Detail: x.Detail})

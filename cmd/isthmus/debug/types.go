@@ -169,7 +169,9 @@ type Config struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	Served    bool   `json:"served"`
-	Source    Source `json:"source"`
+	// NotServedFields are set, and nothing uses them yet.
+	NotServedFields []string `json:"notServedFields,omitempty"`
+	Source          Source   `json:"source"`
 	// Conflicts are with other objects, and which of the two counts.
 	Conflicts []Conflict `json:"conflicts,omitempty"`
 	Spec      any        `json:"spec,omitempty"`

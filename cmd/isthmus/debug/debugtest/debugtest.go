@@ -11,6 +11,7 @@ import (
 	"time"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
@@ -119,6 +120,8 @@ func Hub() *pushcontext.Hub {
 	c := pushcontext.Commit{Mesh: m, Networks: pushcontext.NewNetworks(gateways, nil), Shards: Shards(), Time: Now(), Reasons: []string{"service"}, Configs: []*model.Config{
 		{Kind: "VirtualService", Namespace: "shop", Name: "reviews", NotServed: true, Source: from("east", "VirtualService", "reviews")},
 		{Kind: model.ConfigMesh, Name: "mesh", Spec: m.Config, Source: from("east", model.ConfigMesh, "mesh")},
+		{Kind: model.ConfigDestinationRule, Namespace: "shop", Name: "reviews", Spec: &networking.DestinationRule{Host: "reviews"},
+			NotServedFields: []string{"subsets", "trafficPolicy.connectionPool"}, Source: from("east", model.ConfigDestinationRule, "reviews")},
 	}, NoService: map[model.ServiceKey][]model.LeftOut{
 		{Namespace: "shop", Host: "legacy.shop.svc.cluster.local"}: {{
 			Addr: model.Addr{Cluster: "west", AddrPort: netip.MustParseAddrPort("10.20.0.30:8080")}, Port: "http",
