@@ -24,16 +24,21 @@ import (
 type registry struct {
 	*memory.Registry
 	store *kube.Store
+	mcs   bool // the Multi-Cluster Services API is on
 }
 
 func newRegistry(key model.ShardKey) *registry {
-	return &registry{Registry: memory.New(key), store: newStore(key)}
+	r := &registry{Registry: memory.New(key)}
+	r.store = r.newStore()
+	return r
 }
 
-func newStore(key model.ShardKey) *kube.Store { return kube.NewStore(kube.Converter{Shard: key}) }
+func (r *registry) newStore() *kube.Store {
+	return kube.NewStore(kube.Converter{Shard: r.Key(), MCS: r.mcs})
+}
 
 func (r *registry) replace(objects []kube.Object) {
-	r.store = newStore(r.Key())
+	r.store = r.newStore()
 	r.store.Apply(objects, nil)
 	r.Replace(r.store.State())
 	if r.Started() > 0 && r.Running() == 0 {
@@ -94,6 +99,7 @@ func (w *world) instance(s string) (*registry, error) {
 // attach adds an instance; without files it can't list its objects yet.
 func (w *world) attach(s *script.State, name string, files []string) error {
 	r := newRegistry(shardKey(name))
+	r.mcs = w.mcs
 	objects, err := read(s, files)
 	if err != nil {
 		return err

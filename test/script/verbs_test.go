@@ -117,6 +117,10 @@ func memberVerbs(w *world) map[string]script.Cmd {
 		"dns": verb("name TTL|fault [address...]", "say what the hub's resolver answers; others fail", 2, func(_ *script.State, a []string) (string, error) {
 			return quiet(w.resolver.answer(a[0], a[1:]))
 		}),
+		"mcs": verb("", "turn the Multi-Cluster Services API on for members attached from now on", 0, func(*script.State, []string) (string, error) {
+			w.mcs = true
+			return "", nil
+		}),
 		"mesh": verb("MeshConfig|MeshNetworks file", "set mesh-wide settings", 2,
 			func(s *script.State, a []string) (string, error) { return quiet(w.setMesh(s, a[0], a[1])) }),
 	}

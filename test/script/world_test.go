@@ -34,6 +34,7 @@ type world struct {
 
 	instances map[model.ShardKey][]*registry // oldest first
 	mesh      map[string]*model.Config
+	mcs       bool // members attached from now on have the Multi-Cluster Services API on
 	proxies   map[string]*proxy
 	counted   map[string]float64 // at the last "count"
 }
