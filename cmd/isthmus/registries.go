@@ -55,7 +55,8 @@ func folders(d sourceDeps) source {
 	return &folder{log: d.log, dir: d.opts.dir, Root: file.NewRoot(file.RootOptions{
 		Dir: d.opts.dir, Mesh: model.ClusterID(d.opts.clusterID),
 		Member: file.Options{
-			DomainSuffix: d.opts.domain, TrustDomain: d.opts.trustDomain, SystemNamespace: d.opts.systemNamespace, Log: d.log, OnSettings: onSettings,
+			DomainSuffix: d.opts.domain, TrustDomain: d.opts.trustDomain, SystemNamespace: d.opts.systemNamespace,
+			MCS: d.opts.kube.mcs, Log: d.log, OnSettings: onSettings,
 			OnProblem: func(k model.ShardKey, _ model.Problem) { problems.WithLabelValues(string(k.Cluster)).Inc() },
 		},
 	}, d.life)}
