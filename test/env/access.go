@@ -26,10 +26,9 @@ const issuer = "https://kubernetes.default.svc"
 const shortestToken = 600
 
 // Kubeconfig is a kubeconfig for the API server with a bearer token.
-func (c *Cluster) Kubeconfig(token string) []byte { return kubeconfig(c.URL, c.CA, token) }
+func (c *Cluster) Kubeconfig(token string) []byte { return kubeconfig("test", c.URL, c.CA, token) }
 
-func kubeconfig(url string, ca []byte, token string) []byte {
-	const name = "test"
+func kubeconfig(name, url string, ca []byte, token string) []byte {
 	cfg := clientcmdapi.NewConfig()
 	cfg.Clusters[name] = &clientcmdapi.Cluster{Server: url, CertificateAuthorityData: ca}
 	cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}

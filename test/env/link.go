@@ -135,7 +135,12 @@ func (l *Link) admit(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // Kubeconfig is a kubeconfig for the link with a bearer token.
-func (l *Link) Kubeconfig(token string) []byte { return kubeconfig(l.URL, l.ca, token) }
+func (l *Link) Kubeconfig(token string) []byte { return l.NamedKubeconfig("test", token) }
+
+// NamedKubeconfig is one that calls the cluster so.
+func (l *Link) NamedKubeconfig(cluster, token string) []byte {
+	return kubeconfig(cluster, l.URL, l.ca, token)
+}
 
 // Config is for a client with the bearer token.
 func (l *Link) Config(token string) *rest.Config {
