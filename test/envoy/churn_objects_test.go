@@ -45,7 +45,7 @@ func (c *churn) service(n int, cluster string) []any {
 		if c.IntN(2) == 0 {
 			ep.pod = name
 			labels := map[string]string{"app": s.Name}
-			if c.IntN(2) == 0 {
+			if c.IntN(2) == 0 && b.Name != steady {
 				labels["security.istio.io/tlsMode"] = "istio" // may be reached through a gateway
 			}
 			out = append(out, pod(name, ip(b), pick(c.Rand, "", "europe.z1", "america.z2"), labels))
@@ -124,4 +124,35 @@ func (c *churn) networks() string {
 		"networks: {}",
 		"networks: {far: {endpoints: [{fromRegistry: west}], gateways: [{address: 127.0.0.1, port: 15443}]}}",
 		"networks: {far: {endpoints: [{fromRegistry: west}]}}")
+}
+
+// policies say how workloads are called, and where routers forward mutual TLS;
+// the steady service is called in cleartext under each.
+func (c *churn) policies() []any {
+	var out []any
+	for range c.IntN(3) {
+		out = append(out, fmt.Sprintf(`
+apiVersion: security.istio.io/v1
+kind: PeerAuthentication
+metadata: {name: %s, namespace: %s}
+spec: {mtls: {mode: %s}}`, fmt.Sprintf("p%d", c.IntN(3)), pick(c.Rand, namespace, "istio-system"), pick(c.Rand, "STRICT", "DISABLE", "PERMISSIVE")))
+	}
+	for n := range c.IntN(4) {
+		out = append(out, fmt.Sprintf(`
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: r%d, namespace: %s}
+spec: {host: s%d, trafficPolicy: {tls: {mode: %s}}}`, n, namespace, c.IntN(churnServices), pick(c.Rand, "DISABLE", "ISTIO_MUTUAL", "SIMPLE", "MUTUAL")))
+	}
+	for n := range c.IntN(3) {
+		out = append(out, fmt.Sprintf(`
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: g%d, namespace: %s}
+spec:
+  selector: {istio: eastwestgateway}
+  servers: [{port: {number: %d, name: tls, protocol: TLS}, tls: {mode: AUTO_PASSTHROUGH}, hosts: [%q]}]`, n, namespace,
+			pick(c.Rand, 15443, 8001), pick(c.Rand, "*", "*.local", "shop/s1.shop.svc.cluster.local")))
+	}
+	return out
 }

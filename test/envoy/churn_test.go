@@ -33,7 +33,7 @@ func (c *churn) edit(t testing.TB) {
 	n := c.IntN(churnServices)
 	cluster := pick(c.Rand, "east", "west")
 	file := fmt.Sprintf("%s/s%d.yaml", cluster, n)
-	switch c.IntN(16) {
+	switch c.IntN(18) {
 	case 0, 1, 2:
 		if c.there[file] {
 			c.remove(t, file)
@@ -49,6 +49,9 @@ func (c *churn) edit(t testing.TB) {
 	case 5:
 		c.drop(t)
 		return
+	case 10:
+		c.write(t, "east/policies.yaml", c.policies()...)
+		return
 	case 6, 7, 8:
 		c.write(t, file, c.entry(n, cluster))
 	case 9:
@@ -58,6 +61,9 @@ func (c *churn) edit(t testing.TB) {
 	}
 	c.there[file] = true
 }
+
+// steady is the backend of the service that never changes; it speaks no TLS.
+const steady = "east0"
 
 // drop takes a whole cluster away.
 func (c *churn) drop(t testing.TB) {
@@ -81,6 +87,7 @@ func newChurn(t testing.TB, m *mesh) *churn {
 			t.Logf("run again with -churn.seed=%d", seed)
 		}
 	})
+	m.authority = envoytest.StartAuthority(t)
 	m.drain = 4 // longer than a request takes on a busy machine: listeners are replaced under it
 	c := &churn{Rand: rand.New(rand.NewPCG(seed, 0)), mesh: m, there: map[string]bool{}, backends: map[string][]*envoytest.Backend{}}
 	if c.IntN(2) == 0 {
@@ -135,12 +142,12 @@ func TestChurn(t *testing.T) {
 	for name, o := range map[string]bootstrap.Options{
 		"sidecar-delta": {Locality: "europe/z1"},
 		"sidecar-sotw":  {SotW: true},
-		"router-delta":  {Type: bootstrap.Router, Expose: true},
-		"router-sotw":   {Type: bootstrap.Router, Expose: true, SotW: true},
+		"router-delta":  {Type: bootstrap.Router, Expose: true, Labels: map[string]string{"istio": "eastwestgateway"}},
+		"router-sotw":   {Type: bootstrap.Router, Expose: true, Labels: map[string]string{"istio": "eastwestgateway"}, SotW: true},
 	} {
 		p := m.launch(t, name, o)
 		proxies = append(proxies, p)
-		p.answers(t, host("web"), 8000, "east0")
+		p.answers(t, host("web"), 8000, steady)
 		traffic = append(traffic, p.traffic(t, 1, host("web"), 8000))
 	}
 	c.run(t, proxies, traffic)

@@ -68,7 +68,7 @@ func answerDNS(query []byte, names map[string][]netip.Addr) ([]byte, bool) {
 // of asking the machine's resolver.
 func (m *mesh) resolving(t testing.TB, name string, o bootstrap.Options, resolver netip.AddrPort) *proxy {
 	t.Helper()
-	o = m.complete(name, o)
+	o = m.complete(t, name, o)
 	b, err := bootstrap.Build(o)
 	if err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ func TestDualStackPod(t *testing.T) {
 	slice.Name, slice.AddressType = "web-six", discoveryv1.AddressTypeIPv6
 	m.start(t, files{"east/all.yaml": {web, slicesOf(web, endpoint{addr: refuses, pod: "both"}), six, pod("both", m.lo.Addr(2, 1).String(), "", nil)}})
 
-	o := m.complete("dual", bootstrap.Options{})
+	o := m.complete(t, "dual", bootstrap.Options{})
 	text := bytes.Replace(config(t, o), []byte(`"`+o.IP.String()+`"`), []byte(`"`+o.IP.String()+`,::1"`), 1)
 	if !bytes.Contains(text, []byte(",::1")) {
 		t.Fatalf("the bootstrap names no addresses:\n%s", text)

@@ -24,12 +24,12 @@ import (
 // the workloads of one network to those of the other.
 type crossing struct {
 	*mesh
-	net       *envoytest.Network
-	authority *envoytest.Authority
-	sotw      bool
-	proxies   map[string]*proxy
-	west      []any           // what west is made of, beside its gateway
-	far       *corev1.Service // one of them, that only west has endpoints of
+	net     *envoytest.Network
+	ca      *envoytest.Authority
+	sotw    bool
+	proxies map[string]*proxy
+	west    []any           // what west is made of, beside its gateway
+	far     *corev1.Service // one of them, that only west has endpoints of
 }
 
 // Who is where.
@@ -75,7 +75,7 @@ spec:
 
 func newCrossing(t *testing.T, sotw bool) *crossing {
 	t.Helper()
-	c := &crossing{mesh: newMesh(t), sotw: sotw, proxies: map[string]*proxy{}, authority: envoytest.StartAuthority(t)}
+	c := &crossing{mesh: newMesh(t), sotw: sotw, proxies: map[string]*proxy{}, ca: envoytest.StartAuthority(t)}
 	c.net = envoytest.NewNetwork(t, "client", "near", "far1", "far2", "bare", "gateway1", "gateway2")
 	c.apart(t, east, west)
 	c.apart(t, west, east)
@@ -165,8 +165,8 @@ func (c *crossing) sidecar(t *testing.T, name string) {
 	if err := ns.Intercept(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	o := certified(t, c.authority, name, bootstrap.Options{IP: ns.Addr, Cluster: cluster, Network: network, Interception: bootstrap.Redirect, SotW: c.sotw})
-	o = c.complete(name, o)
+	o := c.complete(t, name, certified(t, c.ca, name, bootstrap.Options{IP: ns.Addr, Cluster: cluster, Network: network,
+		Interception: bootstrap.Redirect, SotW: c.sotw}))
 	c.proxies[name] = c.run(t, ns.Addr, envoytest.Options{Name: name, Bootstrap: config(t, o), Namespace: ns, UID: envoytest.ProxyUID})
 }
 
@@ -174,7 +174,7 @@ func (c *crossing) sidecar(t *testing.T, name string) {
 func (c *crossing) router(t *testing.T, name, cluster, network string) {
 	t.Helper()
 	ns := c.ns(name)
-	o := c.complete(name, bootstrap.Options{Type: bootstrap.Router, IP: ns.Addr, Cluster: cluster, Network: network, SotW: c.sotw,
+	o := c.complete(t, name, bootstrap.Options{Type: bootstrap.Router, IP: ns.Addr, Cluster: cluster, Network: network, SotW: c.sotw,
 		Labels: map[string]string{"istio": "eastwestgateway"}})
 	c.proxies[name] = c.run(t, ns.Addr, envoytest.Options{Name: name, Bootstrap: config(t, o), Namespace: ns})
 }
@@ -354,7 +354,7 @@ func (c *crossing) refusesNames(t *testing.T) {
 // handshake speaks TLS at an address, for a server name.
 func (c *crossing) handshake(t *testing.T, addr, name string) error {
 	t.Helper()
-	cert, err := tls.LoadX509KeyPair(filepath.Join(c.authority.Dir, "client-chain.pem"), filepath.Join(c.authority.Dir, "client-key.pem"))
+	cert, err := tls.LoadX509KeyPair(filepath.Join(c.ca.Dir, "client-chain.pem"), filepath.Join(c.ca.Dir, "client-key.pem"))
 	if err != nil {
 		t.Fatal(err)
 	}

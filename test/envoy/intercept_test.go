@@ -77,7 +77,7 @@ func (m *mesh) intercept(t testing.TB, ns *envoytest.Namespace, sotw bool) *prox
 	if err := ns.Intercept(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	o := m.complete(ns.Name, bootstrap.Options{IP: ns.Addr, Interception: bootstrap.Redirect, SotW: sotw})
+	o := m.complete(t, ns.Name, bootstrap.Options{IP: ns.Addr, Interception: bootstrap.Redirect, SotW: sotw})
 	return m.run(t, ns.Addr, envoytest.Options{Name: ns.Name, Bootstrap: config(t, o), Namespace: ns, UID: envoytest.ProxyUID})
 }
 

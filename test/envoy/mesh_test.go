@@ -29,9 +29,11 @@ type mesh struct {
 	dir string
 	hub *envoytest.Hub
 
-	args    []string // of the hub, beside the usual ones
-	drain   int      // seconds after which a proxy cuts what a replaced listener still serves
-	rejects bool     // a test makes a proxy reject something
+	args []string // of the hub, beside the usual ones
+	// authority certifies every proxy; nil: only those that a test asks it for.
+	authority *envoytest.Authority
+	drain     int  // seconds after which a proxy cuts what a replaced listener still serves
+	rejects   bool // a test makes a proxy reject something
 
 	proxies, backends atomic.Int32 // made so far
 }
@@ -143,7 +145,7 @@ type proxy struct {
 // the end it must not have rejected anything, and have what the hub has for it.
 func (m *mesh) launch(t testing.TB, name string, o bootstrap.Options) *proxy {
 	t.Helper()
-	o = m.complete(name, o)
+	o = m.complete(t, name, o)
 	return m.run(t, o.IP, envoytest.Options{Name: name, Bootstrap: config(t, o)})
 }
 
@@ -156,7 +158,11 @@ func config(t testing.TB, o bootstrap.Options) []byte {
 	return text
 }
 
-func (m *mesh) complete(name string, o bootstrap.Options) bootstrap.Options {
+func (m *mesh) complete(t testing.TB, name string, o bootstrap.Options) bootstrap.Options {
+	t.Helper()
+	if m.authority != nil {
+		o = certified(t, m.authority, name, o)
+	}
 	if !o.IP.IsValid() {
 		o.IP = m.lo.Addr(1, byte(m.proxies.Add(1)))
 	}

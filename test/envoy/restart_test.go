@@ -186,7 +186,7 @@ func TestProxyStartsBeforeItsHub(t *testing.T) {
 		if err := m.hub.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		o := m.complete("client", bootstrap.Options{SotW: sotw})
+		o := m.complete(t, "client", bootstrap.Options{SotW: sotw})
 		p := m.begin(t, o.IP, envoytest.Options{Name: "client", Bootstrap: config(t, o)})
 		envoytest.Eventually(t, limit, "a failed attempt to connect", func() error {
 			n, err := p.Stat(t.Context(), "cluster.xds-grpc.upstream_cx_connect_fail")
