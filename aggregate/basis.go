@@ -98,18 +98,22 @@ func (b basis) differs(old basis) func(hostKey, *hostRows) bool {
 // something else then.
 func (c *Controller) refreshBasis() {
 	settings := c.settings()
-	src, changed := c.state.sources(settings)
-	if settings == c.mesh && !changed {
+	if settings != c.mesh {
+		c.state.gateways.name(settings.gatewayHosts(), c.state.hosts)
+	} else if !c.state.reconfigured() {
 		return
 	}
 	old := c.basis
-	c.basis = old.update(settings, src)
+	c.basis = old.update(settings, c.state.sources())
 	c.state.settled()
-	contested := !slices.EqualFunc(old.conflicts, c.conflicts, sameConflict)
-	if contested {
+	if !slices.EqualFunc(old.conflicts, c.conflicts, sameConflict) {
+		c.infoChanged = true
 		c.contested(old.conflicts)
 	}
-	c.infoChanged = c.infoChanged || contested || !slices.Equal(old.networks.resolved, c.networks.resolved)
+	if !slices.Equal(old.networks.resolved, c.networks.resolved) {
+		c.infoChanged = true
+		c.reasons["networks"]++
+	}
 	if c.opts.OnHosts != nil && !slices.Equal(old.networks.hosts, c.networks.hosts) {
 		c.opts.OnHosts(c.networks.hosts)
 	}
@@ -167,13 +171,18 @@ func (c *Controller) settings() *mesh {
 	return c.mesh
 }
 
-// sources gives the rows of the basis, and whether any changed.
-func (s *state) sources(m *mesh) (sources, bool) {
-	s.gateways.name(m.gatewayHosts(), s.hosts)
-	any := s.gateways.changed
+// reconfigured reports whether rows of the basis changed.
+func (s *state) reconfigured() bool {
 	for _, k := range s.kinds {
-		any = any || k.changed
+		if k.changed {
+			return true
+		}
 	}
+	return s.gateways.changed
+}
+
+// sources gives the rows of the basis.
+func (s *state) sources() sources {
 	return sources{
 		gateways: rowsOf(s.gateways.services),
 		kind:     func(kind string) []row[*model.Config] { return rowsOf(s.kinds[kind].rows) },
@@ -182,7 +191,7 @@ func (s *state) sources(m *mesh) (sources, bool) {
 				return s.kinds[k].changed || k == model.ConfigNetworkGateway && s.gateways.changed
 			})
 		},
-	}, any
+	}
 }
 
 // settled notes that the basis stands for all rows.

@@ -12,7 +12,8 @@
 //
 // A commit:
 //
-//  1. takes the dirty services and the reasons, and derives mesh-wide settings if their rows changed;
+//  1. takes the dirty services and the reasons; derives mesh-wide settings, gateways and policies anew if
+//     their rows changed (see basis), and adds the services that are merged into something else then;
 //  2. merges each dirty service from its rows of all shards and from the workloads that its selectors
 //     join, on all processors if there are many, while the writer waits;
 //  3. drops results that equal what is published: they keep their pointers; if nothing is left and no
@@ -26,7 +27,8 @@
 // holds everything applied so far. What a registry puts in one call is committed together.
 //
 // Before the serving gate opens nothing is published, but [Controller.Shards] tells how far each
-// registry has come.
+// registry has come. The gate waits for every registry, for a time, for the config cluster's API server
+// without end, and for a moment for the addresses of gateways that are known by name.
 //
 // [Rebuild] derives the same services from shard states alone. Tests compare the two, and an idle
 // controller checks some services that way at a time, in steps of a few milliseconds (see scrub.go).
