@@ -1,9 +1,13 @@
 package secrets_test
 
 import (
+	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/isthmus-mesh/isthmus/test/env"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// servers are the real API servers of this package's tests.
+var servers env.Pool
+
+func TestMain(m *testing.M) { os.Exit(servers.Main(m)) }

@@ -13,10 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -67,11 +63,13 @@ func WatchSecrets(ctx context.Context, client kubernetes.Interface, o SecretOpti
 	}
 	o.Options = o.withDefaults()
 	changed := make(chan struct{}, 1)
-	informer := cache.NewSharedIndexInformer(o.listWatch(client), &corev1.Secret{}, 0, cache.Indexers{})
+	contact := &contact{SecretOptions: o}
+	informer := cache.NewSharedIndexInformer(contact.listWatch(client), &corev1.Secret{}, 0, cache.Indexers{})
 	synced, err := o.observe(informer, changed)
 	if err != nil {
 		return err
 	}
+	defer contact.watches.Wait()
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -145,55 +143,6 @@ func trim(obj any) (any, error) {
 		s.ManagedFields, s.Annotations = nil, nil
 	}
 	return obj, nil
-}
-
-// listWatch asks the API server for the Secrets that count, and keeps an eye on whether it answers.
-func (o *SecretOptions) listWatch(client kubernetes.Interface) cache.ListerWatcher {
-	api, c := client.CoreV1().Secrets(o.Namespace), &contact{SecretOptions: o}
-	const selector = Label + "=true"
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, l metav1.ListOptions) (runtime.Object, error) {
-			l.LabelSelector = selector
-			list, err := api.List(ctx, l)
-			c.note(ctx, err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, l metav1.ListOptions) (watch.Interface, error) {
-			l.LabelSelector = selector
-			w, err := api.Watch(ctx, l)
-			c.note(ctx, err)
-			return w, err
-		},
-	}, client)
-}
-
-// contact is what is known of the API server. It is used by one goroutine at a time, the informer's.
-type contact struct {
-	*SecretOptions
-	last string // why there is none, "" if there is
-}
-
-// note tells what has changed, and not each try.
-func (c *contact) note(ctx context.Context, err error) {
-	text := ""
-	switch {
-	case ctx.Err() != nil || apierrors.IsResourceExpired(err): // it is not out of reach
-		return
-	case err != nil:
-		text = err.Error()
-	}
-	if text == c.last {
-		return
-	}
-	c.last = text
-	if err != nil {
-		c.Log.Warn("secrets of remote clusters can't be read; the clusters stay as they are", "namespace", c.Namespace, "err", err)
-	} else {
-		c.Log.Info("secrets of remote clusters can be read again", "namespace", c.Namespace)
-	}
-	if c.OnContact != nil {
-		c.OnContact(err)
-	}
 }
 
 // claims reads all Secrets. Those that were there first come first, so that a new one can't push an older

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
@@ -245,6 +246,18 @@ func TestUnreachableAPIServerAtStart(t *testing.T) {
 	}
 	if lost, found := <-contact, <-contact; lost == nil || found != nil || len(contact) > 0 {
 		t.Errorf("told %v, then %v, and %d more", lost, found, len(contact))
+	}
+}
+
+// TestConnectionsThatEndAtOnce: the client library shows them as watches that have ended.
+func TestConnectionsThatEndAtOnce(t *testing.T) {
+	t.Parallel()
+	client := fake.NewClientset(secret("istio-system", "s", 0, map[string][]byte{"a": server(t, "a")}))
+	client.PrependWatchReactor("secrets", func(k8stesting.Action) (bool, apiwatch.Interface, error) { return true, apiwatch.NewEmptyWatch(), nil })
+	contact := make(chan error, 99)
+	followSecrets(t, client, secrets.SecretOptions{OnContact: func(err error) { contact <- err }}).await("a s a")
+	if err := <-contact; err == nil {
+		t.Error("told of contact")
 	}
 }
 
