@@ -173,10 +173,12 @@ func selectForwarded(in candidates, c Class) (sel selection, refused []Verdict) 
 	return selectEndpoints(in, c), refused
 }
 
+// unforwardable says why a router does not forward to the endpoint. A DestinationRule that demands mutual
+// TLS has the word, as it has for those who call.
 func unforwardable(in candidates, c Class, e *model.Endpoint) (model.Reason, string) {
 	m := in.shape.Mesh
 	switch {
-	case !speaksMutual(e):
+	case !speaksMutual(e) && mutual(in.shape, in.port, c.Namespace) != tlsMutual:
 		return model.ReasonNoMTLS, "a gateway forwards mutual TLS only"
 	case e.Network != "" && e.Network != c.Network && m.HasGateway(e.Network):
 		return model.ReasonOtherNetwork, "a gateway forwards to endpoints that it dials itself; network " + e.Network + " has gateways of its own"

@@ -102,7 +102,7 @@ func TestForwardedServices(t *testing.T) {
 func TestForwardedEndpoints(t *testing.T) {
 	t.Parallel()
 	m := newMesh(crossing)
-	s := svc{host: "cart.shop.svc.cluster.local", ports: []model.Port{httpPort(80)}, edit: ruled(tlsMode(networking.ClientTLSSettings_ISTIO_MUTUAL)), endpoints: []*model.Endpoint{
+	s := svc{host: "cart.shop.svc.cluster.local", ports: []model.Port{httpPort(80)}, endpoints: []*model.Endpoint{
 		ep("c2", "http", "10.2.0.1:8080", mtls, network("n2")),
 		ep("c3", "http", "10.2.0.2:8080", mtls, network("n2"), demanding(model.MTLSStrict), weight(2)),
 		ep("c2", "http", "10.2.0.3:8080", network("n2")),
@@ -149,6 +149,20 @@ func TestForwardedEndpoints(t *testing.T) {
 	}
 	if x := gen.ExplainPassthrough(v, router("c2", "istio-system"), s.ports[0]); x != nil {
 		t.Errorf("a router that does not forward: %v", x)
+	}
+}
+
+// A DestinationRule that demands mutual TLS is believed by those who call, so it is by those who forward;
+// one that the router has no certificates for demands nothing of it.
+func TestForwardedByRule(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[networking.ClientTLSSettings_TLSmode]int{networking.ClientTLSSettings_ISTIO_MUTUAL: 2, networking.ClientTLSSettings_DISABLE: 1} {
+		s := cart(ep("c2", "http", "10.2.0.1:8080", mtls), ep("c2", "http", "10.2.0.2:8080"))
+		s.edit = ruled(tlsMode(mode))
+		sent := slices.DeleteFunc(gen.ExplainPassthrough(s.view(newMesh(crossing)), router("c2", "istio-system", forwarding(1)), s.ports[0]), func(v gen.Verdict) bool { return !v.Sent })
+		if len(sent) != want {
+			t.Errorf("%s: forwards to %d, want %d", mode, len(sent), want)
+		}
 	}
 }
 
