@@ -45,6 +45,11 @@ func (s Spec) proxy(classes, i int, ext []*corev3.Extension) Proxy {
 	if err != nil {
 		panic(err) // the values above are of kinds that a Struct holds
 	}
+	if s.Networks > 0 { // or it would have no business with gateways
+		for _, file := range []string{"CERT_CHAIN", "KEY", "ROOT_CERT"} {
+			md.Fields["TLS_CLIENT_"+file] = structpb.NewStringValue("/etc/certs/" + file + ".pem")
+		}
+	}
 	l := s.Locality(m, r)
 	return Proxy{Class: string(s.Member(m)) + "/" + ns, Network: s.Network(m), Node: &corev3.Node{
 		Id: fmt.Sprintf("sidecar~%s~%s.%s~%s.svc.cluster.local", ip, name, ns, ns), Cluster: s.Name(svc) + "." + ns, Metadata: md,
