@@ -72,7 +72,7 @@ type identity struct {
 	port, network, tls, account string
 	node, hostname              string
 	health                      model.Health
-	mtls                        model.MTLS
+	mtls, otherMTLS             model.MTLS
 	weight                      uint32
 	locality                    model.Locality
 	workload                    model.ObjectKey
@@ -81,7 +81,7 @@ type identity struct {
 func identify(e *model.Endpoint) identity {
 	return identity{
 		addr: e.Addr, port: e.PortName, network: e.Network, tls: e.TLSMode, account: e.ServiceAccount, node: e.Node,
-		hostname: e.Hostname, health: e.Health, mtls: e.MTLS, weight: e.Weight, locality: e.Locality, workload: e.Workload,
+		hostname: e.Hostname, health: e.Health, mtls: e.MTLS, otherMTLS: e.OtherMTLS, weight: e.Weight, locality: e.Locality, workload: e.Workload,
 	}
 }
 
