@@ -49,13 +49,13 @@ type Endpoint struct {
 	Addr           Addr
 	PortName       string // service port that it backs
 	Health         Health
+	MTLS           MTLS   // what PeerAuthentication demands of connections to it; set by the merge, not by registries
+	OtherMTLS      MTLS   // the same, of connections to ports of its workload that no PeerAuthentication names
 	Weight         uint32 // relative; 0 means unset (1). A source's own 0 is ReasonZeroWeight instead
 	Labels         Labels
 	Locality       Locality
 	Network        string
 	TLSMode        string // TLSIstio or TLSDisabled; "" is disabled
-	MTLS           MTLS   // what PeerAuthentication demands of connections to it; set by the merge, not by registries
-	OtherMTLS      MTLS   // the same, of connections to ports of its workload that no PeerAuthentication names
 	ServiceAccount string // SPIFFE identity
 	Workload       ObjectKey
 	Node           string // Kubernetes node name

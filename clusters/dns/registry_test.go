@@ -289,3 +289,31 @@ func TestTooManyAddresses(t *testing.T) {
 		}
 	})
 }
+
+// puts passes on what is put.
+type puts struct {
+	sink
+	rows chan *model.Config
+}
+
+func (p *puts) Put(evs ...model.Event) { p.rows <- evs[0].Obj.(*model.Config) }
+
+// The registry with a real client and a real server.
+func TestRegistryAsksServers(t *testing.T) {
+	t.Parallel()
+	s := serve(t, zone(map[string][]string{
+		"A gw.example.":    {"gw.example. 60 IN CNAME lb.example.", "lb.example. 60 IN A 192.0.2.1"},
+		"AAAA gw.example.": {"gw.example. 60 IN CNAME lb.example.", "lb.example. 60 IN AAAA 2001:db8::1"},
+	}))
+	r, out := New(Options{Cluster: "c1", Resolver: s.client(t, "")}), &puts{rows: make(chan *model.Config, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx, out) }()
+	r.Want([]string{"gw.example"})
+	row := <-out.rows
+	if got := fmt.Sprint(row.Kind, row.Name, row.Spec.(*model.ResolvedHost).Addrs, row.Source.Shard); got != "ResolvedHostgw.example[192.0.2.1 2001:db8::1]dns/c1" {
+		t.Error(got)
+	}
+	cancel()
+	<-done
+}
