@@ -311,7 +311,7 @@ func TestRegistryAsksServers(t *testing.T) {
 	go func() { done <- r.Run(ctx, out) }()
 	r.Want([]string{"gw.example"})
 	row := <-out.rows
-	if got := fmt.Sprint(row.Kind, row.Name, row.Spec.(*model.ResolvedHost).Addrs, row.Source.Shard); got != "ResolvedHostgw.example[192.0.2.1 2001:db8::1]dns/c1" {
+	if got := fmt.Sprintf("%s %s %v %s", row.Kind, row.Name, row.Spec.(*model.ResolvedHost).Addrs, row.Source.Shard); got != "ResolvedHost gw.example [192.0.2.1 2001:db8::1] dns/c1" {
 		t.Error(got)
 	}
 	cancel()
