@@ -18,7 +18,7 @@ import (
 )
 
 // patience bounds every wait; what is waited for mostly takes milliseconds.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 const (
 	system  = "istio-system"
