@@ -35,6 +35,20 @@ func TestRows(t *testing.T) {
 	}
 }
 
+// A listener that forwards by server name sends nothing to the cluster that its last filter names.
+func TestForwardingListener(t *testing.T) {
+	t.Parallel()
+	d, err := envoydump.Parse([]byte(`{"configs": [{"dynamic_listeners": [{"active_state": {"listener": {"name": "l", "filter_chain_matcher": {"matcher_list": {}},
+		"filter_chains": [{"name": "c", "filters": [{"typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.sni_cluster.v3.SniCluster"}},
+		{"typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "cluster": "BlackHoleCluster"}}]}]}}}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(d.Listeners().Rows[0][2:], " "); got != "c matcher cluster:<server name>" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestNotADump(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{"", "<html>", `{"configs": 1}`, `[]`} {

@@ -1,6 +1,7 @@
 package envoydump
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,6 +14,8 @@ type listener struct {
 	Address            address       `json:"address"`
 	FilterChains       []filterChain `json:"filter_chains"`
 	DefaultFilterChain *filterChain  `json:"default_filter_chain"`
+	// Matcher chooses the chain instead of the chains' own matches, if it is set.
+	Matcher json.RawMessage `json:"filter_chain_matcher"`
 }
 
 type filterChain struct {
@@ -74,6 +77,8 @@ type filter struct {
 func (c filterChain) target() string {
 	for _, f := range c.Filters {
 		switch t := f.Typed; {
+		case strings.HasSuffix(t.Type, ".SniCluster"):
+			return "cluster:<server name>"
 		case t.RDS.Name != "":
 			return "route:" + t.RDS.Name
 		case t.RouteConfig.Name != "" || len(t.RouteConfig.VirtualHosts) > 0:
@@ -98,7 +103,11 @@ func (d *Dump) Listeners() *output.Table {
 				chains = append(chains, *x.DefaultFilterChain)
 			}
 			for _, c := range chains {
-				t.Add(x.Name, x.Address.String(), c.Name, c.Match.String(), c.target())
+				match := c.Match.String()
+				if len(x.Matcher) > 0 {
+					match = "matcher"
+				}
+				t.Add(x.Name, x.Address.String(), c.Name, match, c.target())
 			}
 		}
 	}
