@@ -153,7 +153,12 @@ func appendExposed(out []pushcontext.Gateway, s row[*model.Service], network str
 	return out
 }
 
+// appendGateway adds the gateway at an address, unless it can't be one. Some load balancers give an IP as their
+// host name.
 func appendGateway(out []pushcontext.Gateway, network string, c model.ClusterID, a model.GatewayAddr) []pushcontext.Gateway {
+	if ip, err := netip.ParseAddr(a.Host); err == nil && !a.IP.IsValid() {
+		a = model.GatewayAddr{IP: ip, Port: a.Port}
+	}
 	g := pushcontext.Gateway{Network: network, Cluster: c, Addr: netip.AddrPortFrom(a.IP.Unmap(), a.Port)}
 	switch {
 	case network == "" || a.Port == 0:

@@ -98,6 +98,7 @@ func TestGatewaysOfServices(t *testing.T) {
 		"node port of another port":  {[]func(*model.Service){exposed(at("192.0.2.8", 15021, 30021))}, []string{"n2 c2"}},
 		"by name":                    {[]func(*model.Service){exposed(model.Exposure{Host: "lb.example"})}, []string{"n2 c2  lb.example"}},
 		"dual stack, mapped, twice":  {[]func(*model.Service){exposed(at("2001:db8::1"), at("::ffff:192.0.2.1"), at("192.0.2.1"))}, []string{"n2 c2 192.0.2.1:15443", "n2 c2 [2001:db8::1]:15443"}},
+		"an IP as a name":            {[]func(*model.Service){exposed(model.Exposure{Host: "192.0.2.3"})}, []string{"n2 c2 192.0.2.3:15443"}},
 		"unspecified":                {[]func(*model.Service){exposed(at("0.0.0.0"))}, []string{"n2 c2"}},
 		"no label":                   {[]func(*model.Service){func(s *model.Service) { s.Labels = nil }}, []string{}},
 		"empty label":                {[]func(*model.Service){label("topology.istio.io/network", "")}, []string{}},
