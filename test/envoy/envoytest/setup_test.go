@@ -156,15 +156,19 @@ func TestSetupSaysThatItWaits(t *testing.T) {
 	}
 }
 
-func TestSetupTakesTheUsersEnvoy(t *testing.T) {
+func TestSetupTakesTheUsersBinaries(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
 	mine := w.path("bin/python3") // any executable file will do
-	if out, said, err := run(w.setup(t, []string{"envoy"}, "ISTHMUS_ENVOY="+mine)); err != nil || out != mine+"\n" || said != "" {
-		t.Errorf("%q, %q, %v", out, said, err)
-	}
-	if _, said, err := run(w.setup(t, []string{"envoy"}, "ISTHMUS_ENVOY=/no/such")); err == nil || !strings.Contains(said, "/no/such") {
-		t.Errorf("a wrong path gives %q, %v", said, err)
+	for tool, variable := range map[string]string{
+		"envoy": "ISTHMUS_ENVOY", "etcd": "ISTHMUS_ETCD", "kube-apiserver": "ISTHMUS_KUBE_APISERVER",
+	} {
+		if out, said, err := run(w.setup(t, []string{tool}, variable+"="+mine)); err != nil || out != mine+"\n" || said != "" {
+			t.Errorf("%s: %q, %q, %v", tool, out, said, err)
+		}
+		if _, said, err := run(w.setup(t, []string{tool}, variable+"=/no/such")); err == nil || !strings.Contains(said, "/no/such") {
+			t.Errorf("%s: a wrong path gives %q, %v", tool, said, err)
+		}
 	}
 }
 
