@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -270,6 +271,7 @@ func TestEastWest(t *testing.T) {
 		if n := c.entered(t, "gateway2"); n < 3 {
 			t.Errorf("%d connections came in at the gateway", n)
 		}
+		c.introduces(t)
 		// And the other way.
 		c.reaches(t, "far1", "10.96.0.5:80", host("home"), "near in east")
 		if n := c.entered(t, "gateway1"); n == 0 {
@@ -308,6 +310,34 @@ func (c *crossing) balances(t *testing.T, gateway2 string) {
 	// are kept.
 	if there := got["far1"] + got["far2"]; got["near"]+there != n || math.Abs(float64(there)-2*n/3) > 0.1*n {
 		t.Errorf("%d of %d requests went to the two endpoints of the other network, want about %d: %v", there, n, 2*n/3, got)
+	}
+}
+
+// introduces checks that a workload is told who calls, and that nobody can say
+// so himself.
+func (c *crossing) introduces(t *testing.T) {
+	t.Helper()
+	const header = "X-Forwarded-Client-Cert"
+	envoytest.Eventually(t, limit, "the caller to be introduced", func() error {
+		a, err := c.from(t.Context(), "client", "10.96.0.2:80", host("far"))
+		if got := a.Headers.Get(header); err == nil && !strings.Contains(got, "URI="+account("client")) {
+			err = fmt.Errorf("%s: %q", header, got)
+		}
+		return err
+	})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+podPort(c.ns("far1"), webPort)+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set(header, "URI="+account("client"))
+	resp, err := c.ns("bare").HTTPClient().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var a envoytest.Answer
+	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil || a.Headers.Get(header) != "" {
+		t.Errorf("a caller in cleartext introduces itself: %v, %v", a.Headers, err)
 	}
 }
 

@@ -52,6 +52,11 @@ func (b *listenerBuilder) manager(stat string, d direction, p model.Protocol) *h
 		StreamIdleTimeout: zero(),
 		UpgradeConfigs:    []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
 	}
+	if d == inbound && b.class.ServerTLS.Complete() {
+		// The workload learns who calls. Envoy takes the header off a call in cleartext.
+		m.ForwardClientCertDetails = hcmv3.HttpConnectionManager_APPEND_FORWARD
+		m.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Subject: yes(), Dns: true, Uri: true}
+	}
 	if b.class.HTTP10 {
 		m.HttpProtocolOptions = &corev3.Http1ProtocolOptions{AcceptHttp_10: true}
 	}
