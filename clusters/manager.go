@@ -90,11 +90,37 @@ type Manager struct {
 
 // attachment is what was attached for a cluster.
 type attachment struct {
-	claim    secrets.Claim
-	settings Settings
-	current  Instance // the newest that is known to have synced, or else the first
-	next     Instance // attached after it
-	used     bool     // one of them had a credential
+	claim    secrets.Claim // that the newest registry was made for
+	settings Settings      // likewise
+	current  Instance      // the newest that is known to have synced, or else the first
+	next     Instance      // attached after it
+	used     bool          // one of them had a credential
+}
+
+// madeFor reports whether the newest registry was made for the same credential and settings.
+func (a *attachment) madeFor(c secrets.Claim, s Settings) bool {
+	return a.claim.Hash == c.Hash && sameReason(a.claim.Err, c.Err) && (c.Err != nil || a.settings.Equal(s))
+}
+
+// needs are the optional kinds that a replacement must be able to read.
+func (a *attachment) needs() []string {
+	if a.next.Registry != nil && a.next.Serves() != nil {
+		a.current, a.next = a.next, Instance{}
+	}
+	if a.current.Registry == nil {
+		return nil
+	}
+	return a.current.Serves()
+}
+
+// add notes the registry that is attached next.
+func (a *attachment) add(inst Instance, c secrets.Claim, s Settings) {
+	if a.current.Registry == nil {
+		a.current = inst
+	} else {
+		a.next = inst
+	}
+	a.claim, a.settings, a.used = c, s, a.used || c.Err == nil
 }
 
 // NewManager gives a manager. The clusters that something was kept of are attached at once, all others when
@@ -186,60 +212,45 @@ func (m *Manager) detach(id model.ClusterID) {
 
 // attach attaches a registry for the claim unless the newest one was made for the same.
 func (m *Manager) attach(id model.ClusterID, c secrets.Claim) {
-	usable := c.Err == nil
 	a := m.attached[id]
 	switch {
-	case usable && !m.configured:
+	case c.Err == nil && !m.configured:
 		return
 	case a == nil:
 		a = &attachment{}
-	case a.claim.Hash == c.Hash && sameReason(a.claim.Err, c.Err) && (!usable || a.settings.Equal(m.settings)):
-		a.claim = c
+		m.attached[id] = a
+	case a.madeFor(c, m.settings):
 		return
 	}
-	first := m.attached[id] == nil
-	if a.next.Registry != nil && a.next.Serves() != nil {
-		a.current = a.next
-	}
-	inst := m.instance(id, c, a)
-	if first {
-		a.current = inst
-	} else {
-		a.next = inst
-	}
-	a.claim, a.settings, m.attached[id] = c, m.settings, a
+	m.log(id, c, a.claim.Source != "")
+	inst := m.instance(id, c, a.needs())
 	reg := inst.Registry
 	if m.opts.Keep != nil {
 		reg = m.opts.Keep(reg, !a.used)
 	}
-	a.used = a.used || usable
-	m.log(id, c, first)
+	a.add(inst, c, m.settings)
 	m.opts.Lifecycle.Attach(reg)
 }
 
-func (m *Manager) instance(id model.ClusterID, c secrets.Claim, a *attachment) Instance {
-	if c.Err != nil {
-		r := &refused{key: keyOf(id), state: model.StateTimeout, why: c.Err.Error()}
-		if errors.Is(c.Err, errWaiting) {
-			r.state = model.StateSyncing
-		}
-		return Instance{Registry: r, Serves: func() []string { return nil }}
+func (m *Manager) instance(id model.ClusterID, c secrets.Claim, needs []string) Instance {
+	if c.Err == nil {
+		return m.opts.New(Plan{Cluster: id, Config: c.Config, Settings: m.settings, Needs: needs})
 	}
-	p := Plan{Cluster: id, Config: c.Config, Settings: m.settings}
-	if a.current.Registry != nil {
-		p.Needs = a.current.Serves()
+	r := &refused{key: keyOf(id), state: model.StateTimeout, why: c.Err.Error()}
+	if errors.Is(c.Err, errWaiting) {
+		r.state = model.StateSyncing
 	}
-	return m.opts.New(p)
+	return Instance{Registry: r, Serves: func() []string { return nil }}
 }
 
-func (m *Manager) log(id model.ClusterID, c secrets.Claim, first bool) {
+func (m *Manager) log(id model.ClusterID, c secrets.Claim, replacement bool) {
 	switch {
 	case errors.Is(c.Err, errWaiting):
 		m.opts.Log.Info("cluster is known from before; its credential has not been read yet", "cluster", id)
 	case c.Err != nil:
-		m.opts.Log.Warn("credential refused", "cluster", id, "source", c.Source, "err", c.Err, "replacement", !first)
+		m.opts.Log.Warn("credential refused", "cluster", id, "source", c.Source, "err", c.Err, "replacement", replacement)
 	default:
-		m.opts.Log.Info("credential found", "cluster", id, "source", c.Source, "replacement", !first)
+		m.opts.Log.Info("credential found", "cluster", id, "source", c.Source, "replacement", replacement)
 	}
 }
 
