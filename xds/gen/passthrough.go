@@ -37,7 +37,7 @@ func (c Class) servers(m *pushcontext.MeshView) map[uint16][]*pushcontext.AutoPa
 	out := map[uint16][]*pushcontext.AutoPassthrough{}
 	for i := range m.AutoPassthrough {
 		s := &m.AutoPassthrough[i]
-		if i < maxPassthrough && c.Passthrough&(1<<i) != 0 && s.Port != 0 && !reserved(m, s.Port) {
+		if i < maxPassthrough && c.Passthrough&(1<<i) != 0 && s.Port != 0 && len(s.Hosts) > 0 && !reserved(m, s.Port) {
 			out[s.Port] = append(out[s.Port], s)
 		}
 	}

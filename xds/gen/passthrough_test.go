@@ -245,6 +245,10 @@ func TestForwardingListener(t *testing.T) {
 	if !matches(t, everything, "outbound_.80_._.a.example") || matches(t, everything, "a.example") {
 		t.Errorf("for all hosts: %v", everything)
 	}
+	m.AutoPassthrough[2].Hosts = nil // Envoy refuses a list of no names
+	if l := listen(4); len(l) != 0 {
+		t.Errorf("for no hosts: %v", l)
+	}
 	if l := listen(0); len(l) != 0 {
 		t.Errorf("a router that is not meant listens: %v", l)
 	}
