@@ -78,18 +78,20 @@ func FuzzKey(f *testing.F) {
 		"outbound_.80_._.a.ns.svc.cluster.local", "passthrough_0.0.0.0_15443"} {
 		f.Add(s)
 	}
-	m := newMesh()
+	m := newMesh(crossing)
 	s := svc{host: "a.ns.svc.cluster.local", ports: []model.Port{autoPort(80)}, vips: members("c1", "10.0.0.1")}
 	v := s.view(m)
 	views := []pushcontext.View{v, v.Shape, portView(80, m, s), &pushcontext.TargetsView{Mesh: m.MeshView, Targets: []pushcontext.Target{{Host: "a", Port: 80, Endpoint: 80}}}, m.MeshView}
+	classes := []gen.Class{sidecar("c1", "ns"), router("c1", "ns", forwarding(7))}
 	f.Fuzz(func(t *testing.T, name string) {
-		for _, g := range gen.All() {
+		for i := range 2 * len(gen.All()) {
+			g, class := gen.All()[i/2], classes[i%2]
 			k, ok := g.Key(name)
 			if ok && !slices.Contains(g.Kinds(), k.Kind) {
 				t.Errorf("%T %q: kind %d is not declared", g, name, k.Kind)
 			}
 			for _, v := range views {
-				c := sidecar("c1", "ns").Keep(g.Traits(v))
+				c := class.Keep(g.Traits(v))
 				b, err := g.Build(v, c, name)
 				if (err == nil) != slices.Contains(g.Names(v, c), name) {
 					t.Errorf("%T %q of a %T: listed and built disagree (%v)", g, name, v, err)
