@@ -16,6 +16,10 @@ import (
 // parallel do not drown the machine. One test may take more.
 const limit = 6
 
+// starting is how many clusters of one test are started at once: each wants two
+// processors, and the last of many would not be ready in time.
+const starting = 4
+
 // Pool starts clusters when tests need them and hands them on. The zero value
 // is ready for use.
 type Pool struct {
@@ -73,9 +77,14 @@ func (p *Pool) take(t testing.TB, n int, custom bool) []*Cluster {
 		p.giveBack(taken)
 	})
 	errs := make([]error, n)
+	turns := make(chan struct{}, starting)
 	var ready sync.WaitGroup
 	for i, c := range taken {
-		ready.Go(func() { errs[i] = c.prepare(t.Context(), slices.Contains(fresh, c), custom) })
+		turns <- struct{}{}
+		ready.Go(func() {
+			errs[i] = c.prepare(t.Context(), slices.Contains(fresh, c), custom)
+			<-turns
+		})
 	}
 	ready.Wait()
 	if err := errors.Join(errs...); err != nil {
