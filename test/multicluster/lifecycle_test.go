@@ -1,11 +1,13 @@
 package multicluster_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/test/env"
+	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
 )
 
 // foo is a service with one endpoint in each of the clusters.
@@ -259,5 +261,12 @@ spec: {address: 10.1.0.9, labels: {app: foo}}
 	m.fence([]string{"c1"}, p)
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
 	c1.Grant(t, account, core, env.Reader("workloadentries.networking.istio.io"))
-	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.1.0.9")
+	// What may not be read is tried again now and then only.
+	envoytest.Eventually(t, 3*patience, "the kind being read", func() error {
+		a, err := p.endpoints("foo.shop")
+		if err == nil && len(a) != 3 {
+			err = fmt.Errorf("%+v", a)
+		}
+		return err
+	})
 }
