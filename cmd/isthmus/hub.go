@@ -165,6 +165,14 @@ func (h *hub) members() (out []clusters.Member) {
 	return out
 }
 
+// problems are what keeps the sources from finding clusters.
+func (h *hub) problems() (out []model.Problem) {
+	for _, s := range h.sources {
+		out = append(out, s.Problems()...)
+	}
+	return out
+}
+
 // run starts everything, waits for the end of ctx or of any part, and ends in the order that costs
 // proxies least: not ready, streams told to go elsewhere, then the rest.
 func (h *hub) run(ctx context.Context, ls listeners) error {
@@ -176,7 +184,7 @@ func (h *hub) run(ctx context.Context, ls listeners) error {
 	h.xds.Register(rpc)
 	h.start(work, g, ls, rpc)
 	at := ls.addresses()
-	h.log.Info("hub started", "build", version, "dir", h.opts.dir, "grpc", at.grpc, "http", at.http, "monitoring", at.monitoring)
+	h.log.Info("hub started", "build", version, "cluster", h.opts.clusterID, "dir", h.opts.dir, "grpc", at.grpc, "http", at.http, "monitoring", at.monitoring)
 	if h.opts.opened != nil {
 		h.opts.opened(at)
 	}
@@ -234,6 +242,7 @@ func (h *hub) debug() http.Handler {
 	return debug.New(debug.Options{
 		Snapshot: h.snapshots.Current, Between: h.snapshots.Between, Shards: h.controller.Shards, Ready: h.ready,
 		Proxies: debug.XDS{Server: h.xds}, ConfigCluster: model.ClusterID(h.opts.clusterID), Members: h.members,
+		Problems: h.problems,
 	})
 }
 

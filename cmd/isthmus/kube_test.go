@@ -159,3 +159,71 @@ func TestServeFollowsItsOwnCredential(t *testing.T) {
 		t.Errorf("east has %+v", got)
 	}
 }
+
+// TestServeReadsFolderOfKubeconfigs: without a config cluster, and beside folders of YAML whose mesh.yaml counts.
+func TestServeReadsFolderOfKubeconfigs(t *testing.T) {
+	t.Parallel()
+	west := servers.Take(t, 1)[0]
+	west.Apply(t, shop("10.2.0.1"))
+	west.Apply(t, env.App("shop/api", 8080, "", "10.2.0.9")...)
+	r := &running{dir: t.TempDir(), log: newLogbook(t)}
+	r.write(t, "clusters/w.yaml", strings.ReplaceAll(string(west.Kubeconfig(env.AdminToken)), ": test\n", ": west\n"))
+	r.write(t, "mesh/mesh.yaml", "trustDomain: example.org\n")
+	r.write(t, "mesh/east/web.yaml", serviceYAML("east", "10.1.0.1"))
+	r.start(t, "--clusters-dir", r.path("clusters"), "--dir", r.path("mesh"))
+	r.untilReady(t)
+	if got := counts(t, r); got["east"].Total != 1 || got["west"].Total != 1 {
+		t.Errorf("%+v", got)
+	}
+	if c := r.cluster(t, "west"); c.SecretName != "" || !strings.HasSuffix(c.Credential.Source, "w.yaml") || c.ConfigCluster {
+		t.Errorf("west: %+v", c)
+	}
+	r.log.until(t, "identities in the trust domain of mesh.yaml", func() bool {
+		_, shards := get(t, r.url+"/debug/endpointz?host=api.shop.svc.cluster.local")
+		return strings.Contains(shards, "spiffe://example.org/ns/shop/")
+	})
+}
+
+// TestServeSaysWhatItMayNotRead: without the right to read Secrets the config cluster is served, and says so.
+func TestServeSaysWhatItMayNotRead(t *testing.T) {
+	t.Parallel()
+	primary := servers.Take(t, 1)[0]
+	primary.Apply(t, env.Namespace("istio-system"), shop("10.1.0.1"), manifest(t, "rbac-remote.yaml"))
+	r := &running{dir: t.TempDir(), log: newLogbook(t)}
+	r.write(t, "primary.yaml", string(primary.Kubeconfig(primary.Token(t, "istio-system/isthmus-reader", 3600))))
+	r.start(t, "--kubeconfig", r.path("primary.yaml"))
+	r.untilReady(t)
+	c := r.cluster(t, "Kubernetes")
+	if len(c.Problems) != 1 || c.Problems[0].Item != "Secrets" || c.State != "live" {
+		t.Errorf("%s with problems %+v", c.State, c.Problems)
+	}
+	if got := counts(t, r)["Kubernetes"]; got.Total != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestServeListsRivals: of two Secrets for a cluster the older one counts, and the other one takes over.
+func TestServeListsRivals(t *testing.T) {
+	t.Parallel()
+	cs := servers.Take(t, 3)
+	cs[0].Apply(t, env.Namespace("istio-system"))
+	cs[1].Apply(t, shop("10.1.0.1"))
+	cs[2].Apply(t, shop("10.2.0.1"), shop("10.2.0.2"))
+	first := registered("west", cs[1].Kubeconfig(env.AdminToken))
+	second := strings.Replace(registered("west", cs[2].Kubeconfig(env.AdminToken)), "istio-remote-secret-west", "z-west", 1)
+	cs[0].Apply(t, first, second)
+	r := startKubeHub(t, cs[0])
+	r.untilReady(t)
+	c := r.cluster(t, "west")
+	if c.SecretName != "istio-system/istio-remote-secret-west" || len(c.NotUsed) != 1 || c.NotUsed[0].Source != "Secret istio-system/z-west" {
+		t.Errorf("west: %+v", c)
+	}
+	now(t, "", "cluster", "list", "-o", "wide", "--hub", r.url).want(t, exitOK, "Secret istio-system/z-west", "comes first")
+	if _, metrics := get(t, "http://"+r.monitoring+"/metrics"); !strings.Contains(metrics, "isthmus_credentials_not_used 1") ||
+		!strings.Contains(metrics, `remote_cluster_secret_events_total{event="add"} 2`) ||
+		!strings.Contains(metrics, `istiod_managed_clusters{cluster_type="remote"} 1`) {
+		t.Error(metrics)
+	}
+	cs[0].Delete(t, first)
+	r.log.until(t, "the other Secret", func() bool { return r.cluster(t, "west").SecretName == "istio-system/z-west" && r.cluster(t, "west").Replacement == "" })
+}

@@ -26,8 +26,7 @@ type kubeOptions struct {
 	qps          float32
 	burst        int
 
-	allow secrets.Allow       // what insecure says
-	env   func(string) string // os.Getenv if nil
+	allow secrets.Allow // what insecure says
 }
 
 // Values of --config-from.
@@ -38,7 +37,7 @@ const (
 
 func (k *kubeOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&k.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` of the config cluster (default in a pod: its own cluster, unless --dir is given)")
-	f.BoolVar(&k.inCluster, "in-cluster", false, "the config cluster is the one that this pod runs in")
+	f.BoolVar(&k.inCluster, "in-cluster", false, "the config cluster is the one that this pod runs in; =false: it is not")
 	f.StringVar(&k.clustersDir, "clusters-dir", "", "`DIR` of kubeconfigs, one for each remote cluster")
 	f.StringVar(&k.meshConfig, "mesh-config", "", "`FILE` with the MeshConfig (default: the ConfigMap istio of the config cluster)")
 	f.StringVar(&k.meshNetworks, "mesh-networks", "", "`FILE` with the MeshNetworks (default: the same ConfigMap)")
@@ -55,14 +54,10 @@ func (k *kubeOptions) hasPrimary() bool { return k.kubeconfig != "" || k.inClust
 
 func (k *kubeOptions) any() bool { return k.hasPrimary() || k.clustersDir != "" }
 
-// detect makes the pod's own cluster the config cluster if nothing else is given.
-func (k *kubeOptions) detect(dir string) {
-	env := k.env
-	if env == nil {
-		env = os.Getenv
-	}
-	if dir == "" && k.kubeconfig == "" && env("KUBERNETES_SERVICE_HOST") != "" {
-		k.inCluster = true
+// detect makes the pod's own cluster the config cluster if no flag says another, or that there is none.
+func (o *serveOptions) detect(flags *pflag.FlagSet, env func(string) string) {
+	if o.dir == "" && o.kube.kubeconfig == "" && !flags.Changed("in-cluster") && env("KUBERNETES_SERVICE_HOST") != "" {
+		o.kube.inCluster = true
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,8 +31,9 @@ type kubeSource struct {
 	store      *lastgood.Store // nil without --state-dir
 	metrics    *kube.Metrics
 	events     *prometheus.CounterVec
-	primary    chan *rest.Config // credentials of the config cluster as they come
-	mesh       *awaited          // the registry of the settings, if they are in the config cluster
+	primary    chan *rest.Config        // credentials of the config cluster as they come
+	mesh       *awaited                 // the registry of the settings, if they are in the config cluster
+	watching   atomic.Pointer[watching] // the Secrets
 }
 
 // newKubeSource gives the source, nil if no flag asks for it.

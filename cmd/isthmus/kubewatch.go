@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/remote"
 	"github.com/isthmus-mesh/isthmus/secrets"
@@ -42,7 +45,27 @@ func (k *kubeSource) watchFolder(ctx context.Context) error {
 
 // watching is one watch of the Secrets.
 type watching struct {
-	stop context.CancelFunc
+	stop    context.CancelFunc
+	problem atomic.Pointer[model.Problem] // why they can't be read; nil if they can
+}
+
+// contact remembers whether the API server can be asked.
+func (w *watching) contact(err error) {
+	if err == nil {
+		w.problem.Store(nil)
+		return
+	}
+	w.problem.Store(&model.Problem{Item: "Secrets", Reason: "those of remote clusters can't be read; the clusters stay as they are: " + err.Error(), Since: time.Now()})
+}
+
+// Problems implements source.
+func (k *kubeSource) Problems() []model.Problem {
+	if w := k.watching.Load(); w != nil {
+		if p := w.problem.Load(); p != nil {
+			return []model.Problem{*p}
+		}
+	}
+	return nil
 }
 
 // listing is the claims of all Secrets, as a watch has them.
@@ -59,21 +82,26 @@ func (k *kubeSource) watchSecrets(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	listings := make(chan listing)
-	serving, trying := &watching{func() {}}, &watching{func() {}}
+	none := &watching{stop: func() {}}
+	serving, trying := none, none
 	for {
 		select {
 		case cfg := <-k.primary:
 			trying.stop()
 			own, stop := context.WithCancel(ctx)
-			trying = &watching{stop}
+			trying = &watching{stop: stop}
 			from := trying
+			if serving == none {
+				k.watching.Store(trying)
+			}
 			running.Go(func() { k.watchSecretsWith(own, cfg, from, listings) })
 		case l := <-listings:
 			switch l.from {
 			case serving:
 			case trying:
 				serving.stop()
-				serving, trying = trying, &watching{func() {}}
+				serving, trying = trying, none
+				k.watching.Store(serving)
 			default:
 				continue // has been told to stop
 			}
@@ -98,7 +126,7 @@ func (k *kubeSource) watchSecretsWith(ctx context.Context, cfg *rest.Config, fro
 	}
 	o := secrets.SecretOptions{
 		Options: secrets.Options{Allow: k.opts.kube.allow, Log: k.log}, Namespace: k.opts.systemNamespace,
-		OnEvent: func(event string) { k.events.WithLabelValues(event).Inc() },
+		OnEvent: func(event string) { k.events.WithLabelValues(event).Inc() }, OnContact: from.contact,
 	}
 	err = secrets.WatchSecrets(ctx, client, o, func(claims []secrets.Claim) {
 		select {

@@ -18,6 +18,8 @@ type source interface {
 	Scan() error
 	// Members are the credentials of the clusters, none if they need none.
 	Members() []clusters.Member
+	// Problems are what keeps it from finding clusters.
+	Problems() []model.Problem
 	// Run follows changes until ctx ends.
 	Run(ctx context.Context) error
 }
@@ -80,3 +82,6 @@ func (f *folder) Scan() error {
 
 // Members implements source.
 func (f *folder) Members() []clusters.Member { return nil }
+
+// Problems implements source: those of a folder are of its registries.
+func (f *folder) Problems() []model.Problem { return nil }

@@ -73,6 +73,7 @@ cluster has been read or its --sync-timeout has passed; until then proxies are t
 		Args: none,
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		o.detect(c.Flags(), os.Getenv)
 		if err := o.check(); err != nil {
 			return err
 		}
@@ -120,7 +121,6 @@ const leastRequest = 64 << 10
 
 // check refuses what can't work, before anything starts.
 func (o *serveOptions) check() error {
-	o.kube.detect(o.dir)
 	switch {
 	case o.dir == "" && !o.kube.any():
 		return usageError("there is nothing to serve: name the config cluster with --kubeconfig, kubeconfigs with --clusters-dir, or a folder with one folder per cluster with --dir, e.g. 'isthmus serve --dir examples/two-clusters'")

@@ -19,6 +19,9 @@ func (h *handler) clusterz(*http.Request) (any, error) {
 	if h.Members != nil {
 		out = addMembers(out, h.Members())
 	}
+	if h.Problems != nil {
+		addProblems(out, h.Problems())
+	}
 	return out, nil
 }
 
@@ -90,6 +93,18 @@ func addMembers(out []Cluster, members []clusters.Member) []Cluster {
 		}
 	}
 	return out
+}
+
+// addProblems shows problems with the config cluster, where clusters are looked for.
+func addProblems(out []Cluster, problems []model.Problem) {
+	for i, c := range out {
+		if !c.ConfigCluster {
+			continue
+		}
+		for _, p := range problems {
+			out[i].Problems = append(out[i].Problems, Problem(p))
+		}
+	}
 }
 
 // unattached stands for the registry of a credential that has none.

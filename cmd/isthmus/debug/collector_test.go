@@ -17,13 +17,19 @@ import (
 func TestCollector(t *testing.T) {
 	t.Parallel()
 	c := &debug.Collector{
-		Shards: debugtest.Shards, ConfigCluster: "east", Version: "v1", Started: debugtest.Now().Add(-time.Minute), Now: debugtest.Now,
+		Shards: debugtest.Shards, ConfigCluster: "east", Version: "v1", Started: debugtest.Now().Add(-time.Minute), Now: debugtest.Now, Members: members,
 	}
 	const want = `
 # HELP isthmus_config_not_served Objects that are accepted but not used by this version.
 # TYPE isthmus_config_not_served gauge
 isthmus_config_not_served{cluster="east",kind="Gateway",provider="file"} 1
 isthmus_config_not_served{cluster="east",kind="VirtualService",provider="file"} 2
+# HELP isthmus_credential_expiry_timestamp_seconds When the credential of each cluster ends, in Unix time, where it says so.
+# TYPE isthmus_credential_expiry_timestamp_seconds gauge
+isthmus_credential_expiry_timestamp_seconds{cluster="west"} 1.772712e+09
+# HELP isthmus_credentials_not_used Credentials that are refused, or whose cluster has another.
+# TYPE isthmus_credentials_not_used gauge
+isthmus_credentials_not_used 4
 # HELP isthmus_shard_problems Items that can't be read and keep their last good content.
 # TYPE isthmus_shard_problems gauge
 isthmus_shard_problems{cluster="east",provider="file"} 0
