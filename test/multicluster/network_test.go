@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/test/env"
@@ -213,4 +214,74 @@ func TestIncident66VirtualAddressesStayInTheirCluster(t *testing.T) {
 	if names := slices.Collect(keysOf(far.listeners())); slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "10.1.0.7") }) {
 		t.Errorf("listeners %q, one of which is at an address of another network", names)
 	}
+}
+
+// settings are the mesh's, in the ConfigMap that Istio users have.
+func settings(mesh, networks string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "istio"},
+		Data:       map[string]string{"mesh": mesh, "meshNetworks": networks},
+	}
+}
+
+const twoNetworks = `
+networks:
+  n1: {endpoints: [{fromRegistry: primary}]}
+  n2: {endpoints: [{fromRegistry: c1}], gateways: [{%s, port: 15443}]}
+`
+
+// Networks as meshNetworks has them: by cluster, with gateways by address or by the Service that they
+// are; a change takes effect at once.
+func TestMeshNetworksOfTheConfigMap(t *testing.T) {
+	m := newMesh(t, 1)
+	m.foo(primary, "c1")
+	m.apply(primary, settings("", fmt.Sprintf(twoNetworks, "address: 203.0.113.2")))
+	m.join("c1")
+	m.serve()
+	p := m.proxy("client.shop", "network=n1")
+	p.has("foo.shop", "10.0.0.1", "203.0.113.2:15443")
+	m.apply(primary, settings("", fmt.Sprintf(twoNetworks, "address: 203.0.113.3")))
+	p.has("foo.shop", "10.0.0.1", "203.0.113.3:15443")
+
+	gateway := eastWest("", "203.0.113.4")
+	gateway.Labels = nil
+	m.apply("c1", gateway)
+	m.apply(primary, settings("", fmt.Sprintf(twoNetworks, "registryServiceName: eastwest.istio-system.svc.cluster.local")))
+	p.has("foo.shop", "10.0.0.1", "203.0.113.4:15443")
+	gateway.Status.LoadBalancer.Ingress[0].IP = "203.0.113.5"
+	m.apply("c1", gateway)
+	p.has("foo.shop", "10.0.0.1", "203.0.113.5:15443")
+
+	p.forget()
+	m.apply(primary, settings("", "networks: [")) // a mistake changes nothing
+	m.fence([]string{primary, "c1"}, p)
+	p.has("foo.shop", "10.0.0.1", "203.0.113.5:15443")
+	m.apply(primary, settings("", ""))
+	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
+}
+
+// Namespaces that the mesh's settings choose are read, in every cluster; another choice takes effect
+// without a gap for what both choose.
+func TestDiscoverySelectors(t *testing.T) {
+	m := newMesh(t, 1)
+	const choice = "discoverySelectors: [{matchLabels: {mesh: %s}}]"
+	for _, id := range []string{primary, "c1"} {
+		m.apply(id, env.Namespace("shop", "mesh", "a"), env.Namespace("other", "mesh", "b"), env.App("other/bar", 80, "", fooIP(id)))
+	}
+	m.foo(primary, "c1")
+	m.apply(primary, settings(fmt.Sprintf(choice, "a"), ""))
+	m.join("c1")
+	m.serve()
+	p := m.proxy("client.shop")
+	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
+	p.lacks("bar.other")
+	p.forget()
+	m.apply(primary, settings("discoverySelectors: [{matchExpressions: [{key: mesh, operator: Exists}]}]", ""))
+	p.has("bar.other", "10.0.0.1", "10.1.0.1")
+	p.always("foo.shop", "10.0.0.1", "10.1.0.1")
+	m.apply(primary, settings(fmt.Sprintf(choice, "b"), ""))
+	p.lacks("foo.shop")
+	p.has("bar.other", "10.0.0.1", "10.1.0.1")
+	m.apply("c1", env.Namespace("shop", "mesh", "b")) // a namespace that comes to be chosen
+	p.has("foo.shop", "10.1.0.1")
 }

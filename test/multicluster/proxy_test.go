@@ -296,14 +296,12 @@ func (p *proxy) always(service string, addresses ...string) {
 func (m *mesh) fence(ids []string, proxies ...*proxy) {
 	m.Helper()
 	m.fences++
-	name := fmt.Sprint("fence-", m.fences)
-	ip := map[string]string{}
 	for i, id := range ids {
-		ip[id] = fmt.Sprintf("10.255.0.%d", i+1)
-		m.apply(id, env.Service("fence/"+name, 80), env.Slice("fence/"+name, 8080, ip[id]))
-	}
-	for _, p := range proxies {
-		p.has(name+".fence", slices.Collect(maps.Values(ip))...)
+		name := fmt.Sprintf("fence-%d-%d", m.fences, i)
+		m.apply(id, env.App("fence/"+name, 80, "", fmt.Sprintf("10.255.0.%d", i+1)))
+		for _, p := range proxies {
+			p.where(name+".fence", "an endpoint, itself or its gateway", func(a assignment) bool { return len(a) > 0 })
+		}
 	}
 }
 
