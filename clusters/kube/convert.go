@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -47,7 +46,8 @@ type Converter struct {
 	// ServiceExport of its name exports it.
 	MCS bool
 	// ConfigCluster says that the member is the config cluster: Gateways of the class istio-remote, which
-	// stand for gateways elsewhere, count there only.
+	// stand for gateways elsewhere, count there only, and TrustDomain is that of its own settings already,
+	// which are the mesh's.
 	ConfigCluster bool
 }
 
@@ -150,7 +150,11 @@ func (c *Converter) host(namespace, name string) string {
 }
 
 func (c *Converter) spiffe(namespace, account string, look Lookup) string {
-	return "spiffe://" + cmp.Or(look.TrustDomain(), c.TrustDomain) + "/ns/" + namespace + "/sa/" + account
+	domain := c.TrustDomain
+	if own := look.TrustDomain(); own != "" && !c.ConfigCluster {
+		domain = own
+	}
+	return "spiffe://" + domain + "/ns/" + namespace + "/sa/" + account
 }
 
 // network is a label's network, else the member's.
