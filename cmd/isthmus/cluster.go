@@ -109,6 +109,9 @@ func clusterDetails(c *cobra.Command, clusters []debug.Cluster) error {
 		for _, kind := range slices.Sorted(maps.Keys(x.NotServed)) {
 			t.Add(x.ID, "not-served", kind, strconv.Itoa(x.NotServed[kind])+" accepted, not used by this version")
 		}
+		for _, field := range slices.Sorted(maps.Keys(x.NotServedIn)) {
+			t.Add(x.ID, "not-served", field, "set in "+strconv.Itoa(x.NotServedIn[field])+" accepted, not used by this version")
+		}
 	}
 	if len(t.Rows) == 0 {
 		return nil

@@ -225,5 +225,30 @@ func TestServeListsRivals(t *testing.T) {
 		t.Error(metrics)
 	}
 	cs[0].Delete(t, first)
-	r.log.until(t, "the other Secret", func() bool { return r.cluster(t, "west").SecretName == "istio-system/z-west" && r.cluster(t, "west").Replacement == "" })
+	r.log.until(t, "the other Secret", func() bool {
+		return r.cluster(t, "west").SecretName == "istio-system/z-west" && r.cluster(t, "west").Replacement == ""
+	})
+}
+
+// TestServeTrustDomains: the flag is the mesh's trust domain, whatever the settings in the config cluster say; a
+// remote cluster that names one keeps it.
+func TestServeTrustDomains(t *testing.T) {
+	t.Parallel()
+	cs := servers.Take(t, 2)
+	for i, c := range cs {
+		domain, ip := []string{"primary.org", "west.org"}[i], []string{"10.1.0.1", "10.2.0.1"}[i]
+		c.Apply(t, env.App("shop/api", 8080, "", ip), `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: istio, namespace: istio-system}
+data: {mesh: "trustDomain: `+domain+`"}
+`)
+	}
+	cs[0].Apply(t, registered("west", cs[1].Kubeconfig(env.AdminToken)))
+	r := startKubeHub(t, cs[0], "--trust-domain", "flag.org")
+	r.untilReady(t)
+	_, shards := get(t, r.url+"/debug/endpointz?host=api.shop.svc.cluster.local")
+	if !strings.Contains(shards, "spiffe://flag.org/") || !strings.Contains(shards, "spiffe://west.org/") || strings.Contains(shards, "primary.org") {
+		t.Error(shards)
+	}
 }

@@ -141,7 +141,7 @@ func writeExplanation(w io.Writer, x debug.Explanation, wide bool, now time.Time
 	facts := [][2]string{
 		{"Service", s.Hostname}, {"Namespace", s.Namespace}, {"Only in cluster", s.ClusterLocal}, {"Ports", portList(s.Ports)},
 		{"Resolution", s.Resolution}, {"Addresses", addressList(s.Addresses)}, {"Exported to", join(s.ExportTo)},
-		{"Prefers", preference(s)}, {"Out of contact", join(x.Demoted)},
+		{"Prefers", preference(s)}, {"Rule in force", ruleText(x.Rule)}, {"Not served of it", notServedOf(x.Rule)}, {"Out of contact", join(x.Demoted)},
 		{"Changed at version", versionText(s.Version)}, {"Proxy", x.Proxy}, {"Not sent, because", x.Reason},
 	}
 	for _, f := range facts {
@@ -167,6 +167,25 @@ func writeExplanation(w io.Writer, x debug.Explanation, wide bool, now time.Time
 		}
 	}
 	return nil
+}
+
+// ruleText names a rule and those that are one with it.
+func ruleText(r *debug.Rule) string {
+	if r == nil {
+		return ""
+	}
+	var names []string
+	for _, s := range append([]debug.Source{r.Source}, r.Merged...) {
+		names = append(names, s.Object+" of "+s.Shard)
+	}
+	return strings.Join(names, ", ")
+}
+
+func notServedOf(r *debug.Rule) string {
+	if r == nil {
+		return ""
+	}
+	return strings.Join(r.NotServedFields, ", ")
 }
 
 // versionText is "" for what was never in a version.

@@ -15,6 +15,7 @@ func (h *handler) clusterz(*http.Request) (any, error) {
 	out := Clusters(h.Shards(), h.ConfigCluster)
 	if pc := h.Snapshot(); pc != nil {
 		addOrphans(out, pc)
+		addNotServed(out, pc)
 	}
 	if h.Members != nil {
 		out = addMembers(out, h.Members())
@@ -39,6 +40,23 @@ func addOrphans(clusters []Cluster, pc *pushcontext.PushContext) {
 	}
 	for i, c := range clusters {
 		clusters[i].NoService = byShard[c.Provider+"/"+c.ID]
+	}
+}
+
+// addNotServed counts each registry's objects with fields that nothing uses.
+func addNotServed(clusters []Cluster, pc *pushcontext.PushContext) {
+	byShard := map[string]map[string]int{}
+	for _, c := range pc.Configs {
+		shard := c.Source.Shard.String()
+		for _, f := range c.NotServedFields {
+			if byShard[shard] == nil {
+				byShard[shard] = map[string]int{}
+			}
+			byShard[shard][c.Kind+" "+f]++
+		}
+	}
+	for i, c := range clusters {
+		clusters[i].NotServedIn = byShard[c.Provider+"/"+c.ID]
 	}
 }
 

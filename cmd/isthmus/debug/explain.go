@@ -22,7 +22,11 @@ func (h *handler) explain(r *http.Request) (any, error) {
 	if err != nil && (len(lost) == 0 || statusOf(err) != http.StatusNotFound) {
 		return nil, err
 	}
-	explain := explanation
+	explain := func(v *pushcontext.ServiceView) Explanation {
+		x := explanation(v)
+		x.Rule = rule(pc, v, v.Shape.Key.Namespace)
+		return x
+	}
 	if r.URL.Query().Get("proxyID") != "" {
 		if explain, err = h.explainerFor(pc, r); err != nil {
 			return nil, err
@@ -97,7 +101,7 @@ func (h *handler) explainerFor(pc *pushcontext.PushContext, r *http.Request) (fu
 	}
 	return func(v *pushcontext.ServiceView) Explanation {
 		x := definition(v)
-		x.Proxy, x.Reason = p.NodeID, unseen(pc, v, reader)
+		x.Proxy, x.Reason, x.Rule = p.NodeID, unseen(pc, v, reader), rule(pc, v, reader.Namespace)
 		for _, port := range v.Shape.Ports {
 			for _, d := range verdicts(v, class, port) {
 				x.Endpoints = append(x.Endpoints, verdict(port.Name, d, x.Reason))
@@ -105,6 +109,29 @@ func (h *handler) explainerFor(pc *pushcontext.PushContext, r *http.Request) (fu
 		}
 		return withLeftOut(x, v)
 	}, nil
+}
+
+// rule is the DestinationRule in force for readers of a namespace, nil if there is none.
+func rule(pc *pushcontext.PushContext, v *pushcontext.ServiceView, namespace string) *Rule {
+	p := v.Shape.Policy(namespace)
+	if p == nil {
+		return nil
+	}
+	out := &Rule{Source: source(p.Source)}
+	parts := append([]model.Source{p.Source}, p.Merged...)
+	for _, m := range p.Merged {
+		out.Merged = append(out.Merged, source(m))
+	}
+	for _, c := range pc.Configs {
+		for _, s := range parts {
+			if c.Source.Shard == s.Shard && c.Source.Object == s.Object {
+				out.NotServedFields = append(out.NotServedFields, c.NotServedFields...)
+			}
+		}
+	}
+	slices.Sort(out.NotServedFields)
+	out.NotServedFields = slices.Compact(out.NotServedFields)
+	return out
 }
 
 // verdicts are on what a router forwards to for other networks, if it does, or on what a proxy calls.

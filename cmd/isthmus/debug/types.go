@@ -21,10 +21,11 @@ type Cluster struct {
 	SyncedAt      time.Time      `json:"syncedAt,omitzero"`
 	LastEvent     time.Time      `json:"lastEvent,omitzero"`
 	Error         string         `json:"error,omitempty"`
-	Replacement   string         `json:"replacement,omitempty"` // why a pending replacement has not taken over
-	Rows          map[string]int `json:"rows"`                  // by kind: service, endpoints, workload, config
-	NotServed     map[string]int `json:"notServed,omitempty"`   // accepted objects that nothing uses yet, by kind
-	NoService     map[string]int `json:"noService,omitempty"`   // endpoints of services that nobody defines, by "namespace/host"
+	Replacement   string         `json:"replacement,omitempty"`     // why a pending replacement has not taken over
+	Rows          map[string]int `json:"rows"`                      // by kind: service, endpoints, workload, config
+	NotServed     map[string]int `json:"notServed,omitempty"`       // accepted objects that nothing uses yet, by kind
+	NotServedIn   map[string]int `json:"notServedFields,omitempty"` // objects with a field that nothing uses yet, by "Kind field"
+	NoService     map[string]int `json:"noService,omitempty"`       // endpoints of services that nobody defines, by "namespace/host"
 	Problems      []Problem      `json:"problems,omitempty"`
 	Credential    *Credential    `json:"credential,omitempty"`
 	NotUsed       []Credential   `json:"notUsed,omitempty"` // other credentials of the cluster
@@ -96,6 +97,13 @@ type Contribution struct {
 	Won    bool   `json:"won"` // its ports, resolution and policy are in force
 }
 
+// Rule is a DestinationRule in force.
+type Rule struct {
+	Source          Source   `json:"source"`
+	Merged          []Source `json:"merged,omitempty"` // others that are one with it
+	NotServedFields []string `json:"notServedFields,omitempty"`
+}
+
 // Conflict is a disagreement between two definitions.
 type Conflict struct {
 	Field  string `json:"field"`
@@ -129,6 +137,7 @@ type Explanation struct {
 	Proxy         string         `json:"proxy,omitempty"`   // node id of the proxy asked about
 	Reason        string         `json:"reason,omitempty"`  // why the proxy, or everybody, does not see the service at all
 	Demoted       []string       `json:"demoted,omitempty"` // shards without contact for so long that other clusters use their endpoints last
+	Rule          *Rule          `json:"rule,omitempty"`    // DestinationRule in force for the proxy asked about, or else for the service's own namespace
 	Contributions []Contribution `json:"contributions"`
 	Conflicts     []Conflict     `json:"conflicts,omitempty"`
 	Endpoints     []Endpoint     `json:"endpoints"`

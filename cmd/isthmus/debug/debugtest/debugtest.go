@@ -62,7 +62,11 @@ func reviews(m *pushcontext.MeshView) *pushcontext.ServiceView {
 			Export: pushcontext.Export{Public: true}, ServiceAccounts: []string{"spiffe://cluster.local/ns/shop/sa/reviews"},
 			Created: ago(time.Hour), Native: true, Mesh: m, Traffic: model.TrafficPreferSameZone,
 			Contributions: []pushcontext.Contribution{{Source: east, Won: true}, {Source: west}},
-			Conflicts:     []pushcontext.Conflict{{Field: "ports", Winner: east, Loser: west, Detail: "port 80 is http; grpc was dropped"}},
+			Policies: []*pushcontext.DestinationPolicy{{
+				Source: from("east", model.ConfigDestinationRule, "reviews"), Merged: []model.Source{from("west", model.ConfigDestinationRule, "reviews")},
+				Namespace: "shop", Host: Host, Export: pushcontext.Export{Public: true}, Spec: &networking.DestinationRule{Host: "reviews"},
+			}},
+			Conflicts: []pushcontext.Conflict{{Field: "ports", Winner: east, Loser: west, Detail: "port 80 is http; grpc was dropped"}},
 		},
 		Demoted: []model.ShardKey{shard("west")},
 		Endpoints: []pushcontext.PortEndpoints{{Port: "http", Localities: []pushcontext.LocalityEndpoints{
