@@ -68,6 +68,9 @@ type entranceKey struct {
 // gateways are those that lead to an endpoint of another network. A gateway routes by the server name
 // of a mutual TLS connection, and knows nothing of its endpoints' health.
 func (s *selector) gateways(e *model.Endpoint) ([]pushcontext.Gateway, model.Reason, string) {
+	if s.shape.Resolution == model.Passthrough && s.class.intercepts() {
+		return nil, model.ReasonNoGateway, "connections to the service go where the application sends them, which is never a gateway"
+	}
 	if why := s.plaintext(e); why != "" {
 		return nil, model.ReasonNoMTLS, "network " + e.Network + " is entered through gateways, which route mutual TLS only: " + why
 	}
