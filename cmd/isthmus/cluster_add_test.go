@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/remote"
+	"github.com/isthmus-mesh/isthmus/secrets"
 	"github.com/isthmus-mesh/isthmus/test/env"
 )
 
@@ -124,7 +125,7 @@ func TestClusterAddDryRun(t *testing.T) {
 	far, near, _ := strings.Cut(got.stdout, "# For the primary cluster")
 	west.Apply(t, far)
 	primary.Apply(t, env.Namespace("mesh"), "#"+near)
-	if s, err := primary.Client.CoreV1().Secrets("mesh").Get(t.Context(), "istio-remote-secret-west", metav1.GetOptions{}); err != nil || len(s.Data["west"]) == 0 || s.Labels[remote.SecretLabel] != "true" {
+	if s, err := primary.Client.CoreV1().Secrets("mesh").Get(t.Context(), "istio-remote-secret-west", metav1.GetOptions{}); err != nil || len(s.Data["west"]) == 0 || s.Labels[secrets.Label] != "true" {
 		t.Errorf("the Secret is %+v, %v", s, err)
 	}
 	var both struct{ Remote, Primary []map[string]any }

@@ -18,11 +18,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/isthmus-mesh/isthmus/secrets"
 )
 
-// Names that Istio gives to Secrets with kubeconfigs.
+// What Istio's tools call Secrets with kubeconfigs by.
 const (
-	SecretLabel   = "istio/multiCluster" // "true" on Secrets with kubeconfigs
 	SecretPrefix  = "istio-remote-secret-"
 	clusterOption = "networking.istio.io/cluster" // annotation; tools read it, the hub does not
 )
@@ -91,7 +92,7 @@ func Secret(namespace, cluster string, kubeconfig []byte) *unstructured.Unstruct
 		"apiVersion": "v1", "kind": "Secret",
 		"metadata": map[string]any{
 			"name": SecretPrefix + cluster, "namespace": namespace,
-			"labels":      map[string]any{SecretLabel: "true"},
+			"labels":      map[string]any{secrets.Label: "true"},
 			"annotations": map[string]any{clusterOption: cluster},
 		},
 		"data": map[string]any{cluster: base64.StdEncoding.EncodeToString(kubeconfig)},
@@ -111,7 +112,7 @@ type Registration struct {
 // Registrations lists what the Secrets of the namespace register, by Secret, and of a cluster only if
 // one is named.
 func Registrations(ctx context.Context, c kubernetes.Interface, namespace, cluster string) ([]Registration, error) {
-	list, err := c.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{LabelSelector: SecretLabel + "=true"})
+	list, err := c.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{LabelSelector: secrets.Label + "=true"})
 	if err != nil {
 		return nil, fmt.Errorf("list the Secrets of namespace %s: %w", namespace, err)
 	}
@@ -132,21 +133,21 @@ func Registrations(ctx context.Context, c kubernetes.Interface, namespace, clust
 // Unregister takes the cluster out of its Secret, and deletes the Secret if it holds no other. It
 // fails if the Secret has changed since it was listed.
 func Unregister(ctx context.Context, c kubernetes.Interface, r Registration) error {
-	secrets := c.CoreV1().Secrets(r.meta.Namespace)
+	in := c.CoreV1().Secrets(r.meta.Namespace)
 	if r.Others == 0 {
-		err := secrets.Delete(ctx, r.Secret, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.meta.UID, ResourceVersion: &r.meta.ResourceVersion}})
+		err := in.Delete(ctx, r.Secret, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.meta.UID, ResourceVersion: &r.meta.ResourceVersion}})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete Secret %s/%s: %w", r.meta.Namespace, r.Secret, err)
 		}
 		return nil
 	}
-	s, err := secrets.Get(ctx, r.Secret, metav1.GetOptions{})
+	s, err := in.Get(ctx, r.Secret, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read Secret %s/%s: %w", r.meta.Namespace, r.Secret, err)
 	}
 	s.ResourceVersion = r.meta.ResourceVersion
 	delete(s.Data, r.Cluster)
-	if _, err := secrets.Update(ctx, s, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+	if _, err := in.Update(ctx, s, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
 		return fmt.Errorf("take %s out of Secret %s/%s: %w", r.Cluster, r.meta.Namespace, r.Secret, err)
 	}
 	return nil
