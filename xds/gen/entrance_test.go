@@ -120,6 +120,23 @@ func TestIncident61NamedGatewaysOfDNSServices(t *testing.T) {
 	}
 }
 
+// Connections to a headless service go to the address that they were made to, where they are intercepted;
+// elsewhere its endpoints are balanced as any.
+func TestIncident66HeadlessServicesHaveNoGateways(t *testing.T) {
+	t.Parallel()
+	mesh := newMesh(func(m *settings) { m.gateways = []pushcontext.Gateway{gateway("n2", "c2", "192.0.2.2:15443")} })
+	s := cart(ep("c2", "http", "10.2.0.1:80", network("n2"), mtls))
+	s.resolution = model.Passthrough
+	class := sidecar("c1", "shop", onNetwork("n1"))
+	if v := gen.ExplainEndpoints(s.view(mesh), class, httpPort(80))[0]; v.Sent || v.Reason != model.ReasonNoGateway || v.Detail == "" {
+		t.Errorf("intercepted: %+v, want it left out with the reason", v)
+	}
+	class.Interception = gen.InterceptNone
+	if v := gen.ExplainEndpoints(s.view(mesh), class, httpPort(80))[0]; !v.Sent || len(v.Gateways) != 1 {
+		t.Errorf("not intercepted: %+v, want it sent by its gateway", v)
+	}
+}
+
 func named(network, cluster, host string, port uint16) pushcontext.Gateway {
 	g := gateway(network, cluster, "0.0.0.0:0")
 	g.Host, g.Addr = host, ep("c1", "", fmt.Sprintf("%s:%d", host, port)).Addr.AddrPort
