@@ -177,3 +177,29 @@ stringData: {west: a, north: b}
 		t.Errorf("%v: %+v", err, left)
 	}
 }
+
+// TestClusterAddGivesUpWaiting: what the hub says of a cluster that it can't reach is passed on; a second try with the
+// right address is enough.
+func TestClusterAddGivesUpWaiting(t *testing.T) {
+	t.Parallel()
+	cs := servers.Take(t, 2)
+	primary, west := cs[0], cs[1]
+	primary.Apply(t, env.Namespace("istio-system"))
+	west.Apply(t, shop("10.2.0.1"))
+	r := startKubeHub(t, primary)
+	r.untilReady(t)
+	file := contexts(t, r, map[string]*env.Cluster{"primary": primary, "west": west}, "primary")
+	add := func(more ...string) result {
+		return now(t, "", append([]string{"cluster", "add", "west", "--kubeconfig", file, "--hub", r.url}, more...)...)
+	}
+	add("--server", "https://127.0.0.1:1", "--wait-timeout", "3s").want(t, exitFailure,
+		"hub: west is syncing: ", "127.0.0.1:1", "the hub has not followed within 3s", "isthmus cluster check")
+	add().want(t, exitOK, "hub: west is synced")
+	if got := counts(t, r)["west"]; got.Total != 1 {
+		t.Errorf("west has %+v", got)
+	}
+	add("--server", "https://127.0.0.1:1", "--wait-timeout", "3s").want(t, exitFailure, "west is read with its old credential, beside which the new one is tried: ")
+	if c := r.cluster(t, "west"); c.State != "degraded" || counts(t, r)["west"].Total != 1 {
+		t.Errorf("west is %s", c.State)
+	}
+}
