@@ -187,7 +187,7 @@ func (k *kinds) apply(ctx context.Context, found map[string]string, now time.Tim
 		switch {
 		case f == nil && v == "":
 		case f == nil:
-			k.start(ctx, c, v, newTable(c.kind, k.run.queue, k.run.opts.Metrics.event))
+			k.start(ctx, c, v, k.run.table(c.kind))
 		case v == f.version:
 			f.missing = time.Time{}
 		case v != "": // the other version holds the same objects
@@ -330,3 +330,5 @@ func (d *defined) complete(seen map[types.NamespacedName]struct{}) {
 	d.mu.Unlock()
 	d.changed()
 }
+
+func (d *defined) lacking() bool { return false }

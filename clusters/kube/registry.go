@@ -35,6 +35,9 @@ type Options struct {
 	QPS    float32 // requests per second, besides watches; 80 if 0
 	Burst  int     // 160 if 0
 	Timing Timing
+	// MaxObjects is how many objects of a kind are kept; what is beyond is left out, and that is a problem.
+	// 1 000 000 if 0.
+	MaxObjects int
 
 	Metrics *Metrics     // counts nothing if nil
 	Log     *slog.Logger // discards if nil
@@ -45,6 +48,7 @@ func (o Options) withDefaults() Options {
 	o.TrustDomain = cmp.Or(o.TrustDomain, "cluster.local")
 	o.SystemNamespace = cmp.Or(o.SystemNamespace, "istio-system")
 	o.QPS, o.Burst = cmp.Or(o.QPS, 80), cmp.Or(o.Burst, 160)
+	o.MaxObjects = cmp.Or(o.MaxObjects, 1_000_000)
 	o.Timing = o.Timing.withDefaults()
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -148,8 +149,31 @@ func (o observed) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := o.next.RoundTrip(req)
 	if failed, ok := req.Context().Value(attemptKey{}).(*error); ok {
 		*failed = err
+		return resp, err
+	}
+	if err == nil { // not a watch, whose events are bounded one by one
+		resp.Body = &bounded{ReadCloser: resp.Body, left: maxAnswer}
 	}
 	return resp, err
+}
+
+// maxAnswer is how many bytes a page of a list may have. An object has 1.5 MiB at most, few have so much.
+const maxAnswer = 256 << 20
+
+// bounded is a body that ends with an error when it is too long.
+type bounded struct {
+	io.ReadCloser
+	left int64
+}
+
+// Read implements io.Reader.
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, fmt.Errorf("%w: more than %d bytes", errUnreadable, maxAnswer)
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
 }
 
 // WrappedRoundTripper lets client-go find what is below.

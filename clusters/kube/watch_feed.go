@@ -22,6 +22,8 @@ type store interface {
 	remove(runtime.Object)
 	// complete tells that what was set since the last call is all there is: these keys.
 	complete(seen map[types.NamespacedName]struct{})
+	// lacking reports that something was left out for which there is room now.
+	lacking() bool
 }
 
 // feed keeps a store equal to what the API server holds of one kind: it lists, then watches. A watch that
@@ -33,6 +35,8 @@ type store interface {
 // without regard to the end of its context, and holds all pages of a list at once.
 type feed struct {
 	api     *api
+	timing  Timing
+	limit   int // a list that is more than twice as long is given up
 	at      place
 	client  *rest.RESTClient
 	page    func() runtime.Object // an empty page
@@ -45,10 +49,10 @@ type feed struct {
 
 // run follows the kind until ctx ends. Nothing of it runs afterwards.
 func (f *feed) run(ctx context.Context) {
-	retry := f.api.timing.backoff()
+	retry := f.timing.backoff()
 	for ctx.Err() == nil {
 		rv, err := f.list(ctx)
-		if err == nil {
+		if err == nil && !f.store.lacking() {
 			began := time.Now()
 			f.follow(ctx, rv)
 			if time.Since(began) > settled {
@@ -94,6 +98,11 @@ func (f *feed) list(ctx context.Context) (revision string, err error) {
 		if err := f.take(page, seen); err != nil {
 			return "", err
 		}
+		if len(seen) > 2*f.limit {
+			err := fmt.Errorf("%w: it does not end", errUnreadable)
+			f.outcome("list", err)
+			return "", err
+		}
 		if next.Continue = m.GetContinue(); next.Continue == "" {
 			f.store.complete(seen)
 			return m.GetResourceVersion(), nil
@@ -115,7 +124,7 @@ func (f *feed) take(page runtime.Object, seen map[types.NamespacedName]struct{})
 
 // follow watches from a revision until ctx ends or the server can't go on from where the last watch ended.
 func (f *feed) follow(ctx context.Context, revision string) {
-	retry := f.api.timing.backoff()
+	retry := f.timing.backoff()
 	for ctx.Err() == nil {
 		began := time.Now()
 		// Not for ever: when it opens anew the server looks at the credential and at its rights again.
@@ -128,7 +137,7 @@ func (f *feed) follow(ctx context.Context, revision string) {
 			revision, err = f.consume(w, revision)
 		}
 		switch {
-		case ctx.Err() != nil || outdated(err):
+		case ctx.Err() != nil || outdated(err) || f.store.lacking():
 			return
 		case err != nil:
 			f.outcome("watch", err)

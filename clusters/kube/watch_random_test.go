@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -44,6 +45,11 @@ func TestRandomHistories(t *testing.T) {
 			fresh.stop()
 			want := texts(fresh.rows)
 			w.awaitState(model.StateLive)
+			defer func() {
+				if d := cmp.Diff(want, texts(w.rows)); t.Failed() {
+					t.Errorf("rows (-fresh +long-lived):\n%s", d)
+				}
+			}()
 			w.await("the rows of a fresh instance", func() bool { return w.replaces == 1 && maps.Equal(texts(w.rows), want) })
 		})
 	}

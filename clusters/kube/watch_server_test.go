@@ -405,6 +405,10 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, resource, gv s
 	enc := json.NewEncoder(w)
 	for {
 		s.mu.Lock()
+		if s.epoch != epoch { // history may have gone
+			s.mu.Unlock()
+			return
+		}
 		for _, e := range s.log {
 			if e.rv > from && e.resource == resource && (e.kind == "BOOKMARK" || sel(e.object)) {
 				o := maps.Clone(e.object)
@@ -416,12 +420,9 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, resource, gv s
 			}
 		}
 		from = max(from, s.rv)
-		next, over := s.changed, s.epoch != epoch
+		next := s.changed
 		s.mu.Unlock()
 		flush()
-		if over {
-			return
-		}
 		select {
 		case <-next:
 		case <-r.Context().Done():

@@ -6,8 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
@@ -28,6 +30,7 @@ type session struct {
 func newSession(o Options, key model.ShardKey, out model.Sink) (*session, error) {
 	cfg := rest.CopyConfig(o.Config)
 	cfg.QPS, cfg.Burst, cfg.UserAgent = o.QPS, o.Burst, "isthmus"
+	cfg.WarningHandler, cfg.WarningHandlerWithContext = rest.NoWarnings{}, nil
 	a, err := connect(cfg, o.Timing)
 	if err != nil {
 		return nil, fmt.Errorf("the credential can't be used: %w", err)
@@ -39,21 +42,29 @@ func newSession(o Options, key model.ShardKey, out model.Sink) (*session, error)
 
 // read adds a feed of a built-in kind and gives the table that it fills.
 func (s *session) read(b builtin, need need) *table {
-	t := newTable(b.kind, s.queue, s.opts.Metrics.event)
-	s.feeds = append(s.feeds, s.feed(b.at, s.api.core, b.page, t, s.contact.track(b.name(), b.at, need)))
+	t := s.table(b.kind)
+	f := s.feed(b.at, s.api.core, b.page, t, s.contact.track(b.name(), b.at, need))
+	if need == requiredKind { // everything waits for the right
+		f.timing.Denied = f.timing.RetryMax
+	}
+	s.feeds = append(s.feeds, f)
 	return t
+}
+
+func (s *session) table(kind string) *table {
+	return newTable(kind, s.opts.MaxObjects, s.queue, s.opts.Metrics.event)
 }
 
 func (s *session) feed(at place, c *rest.RESTClient, page func() runtime.Object, to store, outcome func(string, error)) *feed {
 	listed := func(objects int, took time.Duration) { s.opts.Metrics.listed(s.opts.Cluster, objects, took) }
-	return &feed{api: s.api, at: at, client: c, page: page, store: to, outcome: outcome, pause: s.contact.pause, listed: listed}
+	return &feed{api: s.api, timing: s.api.timing, limit: s.opts.MaxObjects, at: at, client: c, page: page, store: to, outcome: outcome, pause: s.contact.pause, listed: listed}
 }
 
 // follow runs the feeds, and others, and takes a turn whenever something has changed, until ctx ends. All
 // that it started has ended when it returns.
 func (s *session) follow(ctx context.Context, turn func(), others ...func(context.Context)) error {
 	var all sync.WaitGroup
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(klog.NewContext(ctx, logr.Discard())) // how requests went is told by us, once
 	defer s.api.close()
 	defer all.Wait()
 	defer stop()

@@ -62,17 +62,20 @@ func (q *queue) take(n int) map[model.ObjectKey]*table {
 // change. Values are shared with the Store that converts them. It is safe for concurrent use.
 type table struct {
 	kind  string
+	limit int // of objects
 	queue *queue
 	event func(kind, event string) // counts
 
 	mu     sync.Mutex
 	rows   map[string]map[string]Object // by namespace and name
+	count  int
+	full   bool // something was left out since the last full content
 	faults map[model.ObjectKey][]string
 	synced bool
 }
 
-func newTable(kind string, q *queue, event func(kind, event string)) *table {
-	return &table{kind: kind, queue: q, event: event, rows: map[string]map[string]Object{}, faults: map[model.ObjectKey][]string{}}
+func newTable(kind string, limit int, q *queue, event func(kind, event string)) *table {
+	return &table{kind: kind, limit: limit, queue: q, event: event, rows: map[string]map[string]Object{}, faults: map[model.ObjectKey][]string{}}
 }
 
 func (t *table) key(namespace, name string) model.ObjectKey {
@@ -84,15 +87,25 @@ func (t *table) key(namespace, name string) model.ObjectKey {
 
 // complete implements store: whatever else there was has gone.
 func (t *table) complete(seen map[types.NamespacedName]struct{}) {
+	kept := 0
 	for _, k := range t.all() {
-		if _, ok := seen[types.NamespacedName{Namespace: k.Namespace, Name: k.Name}]; !ok {
+		if _, ok := seen[types.NamespacedName{Namespace: k.Namespace, Name: k.Name}]; ok {
+			kept++
+		} else {
 			t.drop(k)
 		}
 	}
 	t.mu.Lock()
-	t.synced = true
+	t.full, t.synced = kept < len(seen), true
 	t.mu.Unlock()
 	t.queue.poke()
+}
+
+// lacking implements store.
+func (t *table) lacking() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.full && t.count+len(t.faults) < t.limit
 }
 
 // remove implements store.
@@ -110,46 +123,51 @@ func (t *table) set(obj runtime.Object) {
 	}
 	key := t.key(m.GetNamespace(), m.GetName())
 	o, faults, ok := t.decode(obj)
-	event := "add"
-	t.mu.Lock()
-	if _, good := t.rows[key.Namespace][key.Name]; good && !ok {
-		faults[0] += "; its last good content stays"
+	if ok && o.Ref != key {
+		faults, ok = []string{"its metadata can be read in two ways"}, false
 	}
-	if len(faults) == 0 {
-		delete(t.faults, key)
-	} else {
-		t.faults[key] = faults
-	}
-	if ok {
-		old, known := t.rows[key.Namespace][key.Name]
-		switch {
-		case known && old.Revision == o.Revision && o.Revision != "":
-			event = "updatesame"
-		case known:
-			event = "update"
-		}
-		if event != "updatesame" {
-			t.put(key, o)
-		}
-	}
-	t.mu.Unlock()
-	if !ok {
+	switch event := t.put(key, o, faults, ok); event {
+	case "":
 		t.queue.poke()
-		return
-	}
-	t.event(t.kind, event)
-	if event != "updatesame" {
+	case "updatesame":
+		t.event(t.kind, event)
+	default:
+		t.event(t.kind, event)
 		t.queue.add(key, t)
 	}
 }
 
-func (t *table) put(key model.ObjectKey, o Object) {
-	rows := t.rows[key.Namespace]
-	if rows == nil {
-		rows = map[string]Object{}
-		t.rows[key.Namespace] = rows
+// put keeps an object, if it could be decoded, and what is wrong with it. It gives what that was: "add",
+// "update" or "updatesame"; "" if nothing was kept.
+func (t *table) put(key model.ObjectKey, o Object, faults []string, ok bool) (event string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old, known := t.rows[key.Namespace][key.Name]
+	if !known && t.count+len(t.faults) >= t.limit {
+		t.full = true
+		return ""
 	}
-	rows[key.Name] = o
+	if known && !ok {
+		faults[0] += "; its last good content stays"
+	}
+	if t.faults[key] = faults; len(faults) == 0 {
+		delete(t.faults, key)
+	}
+	switch {
+	case !ok:
+		return ""
+	case known && old.Revision == o.Revision && o.Revision != "":
+		return "updatesame"
+	case known:
+		t.rows[key.Namespace][key.Name] = o
+		return "update"
+	}
+	if t.rows[key.Namespace] == nil {
+		t.rows[key.Namespace] = map[string]Object{}
+	}
+	t.rows[key.Namespace][key.Name] = o
+	t.count++
+	return "add"
 }
 
 // decode gives the object, and what is wrong with it: without ok it can't be used at all.
@@ -175,7 +193,9 @@ func (t *table) drop(key model.ObjectKey) {
 	t.mu.Lock()
 	_, known := t.rows[key.Namespace][key.Name]
 	_, faulty := t.faults[key]
-	delete(t.rows[key.Namespace], key.Name)
+	if delete(t.rows[key.Namespace], key.Name); known {
+		t.count--
+	}
 	if len(t.rows[key.Namespace]) == 0 {
 		delete(t.rows, key.Namespace)
 	}
@@ -250,6 +270,9 @@ func (t *table) ready() bool {
 func (t *table) eachFault(yield func(model.ObjectKey, []string)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.full {
+		yield(model.ObjectKey{Kind: t.kind}, []string{fmt.Sprintf("the cluster has more than %d of these objects; the others are left out", t.limit)})
+	}
 	for k, f := range t.faults {
 		yield(k, f)
 	}

@@ -287,3 +287,32 @@ func gather(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	}
 	return out
 }
+
+// What a cluster can make us keep is bounded: what is beyond is left out, and that is said.
+func TestMoreObjectsThanAreKept(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	pod := func(i int) string { return fmt.Sprintf("pod-%02d", i) }
+	for i := range 8 {
+		s.set(object{"kind": "Pod", "metadata": object{"name": pod(i), "namespace": "shop"}, "status": object{"podIP": "10.1.0.1"}})
+	}
+	o := options(s)
+	o.MaxObjects = 5
+	w := watch(t, kube.New(o))
+	w.await("five pods", func() bool { return w.replaces == 1 && len(w.rows) == 5 })
+	w.awaitProblem("Pod//", "more than 5 of these objects")
+	s.set(object{"kind": "Service", "metadata": object{"name": "api", "namespace": "shop"}})
+	w.awaitRow("service Service/shop/api", true)
+	for i := range 4 {
+		s.remove("pods", "shop/"+pod(i))
+	}
+	s.expire()
+	s.drop()
+	w.awaitRow("workload Pod/shop/pod-07", true)
+	w.awaitNoProblem()
+	for i := range 20 {
+		s.set(object{"kind": "Pod", "metadata": object{"name": pod(i), "namespace": "shop"}, "status": object{"podIP": "10.1.0.1"}})
+	}
+	s.expire()
+	w.awaitErr("what " + s.srv.Listener.Addr().String() + " gives as pods can't be read")
+}
