@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -308,5 +306,3 @@ func (m *mesh) fence(ids []string, proxies ...*proxy) {
 // listeners are the encoded listeners by name; the names of clusters can be read in
 // them as they are.
 func (p *proxy) listeners() map[string]string { return p.State()[gen.ListenerURL] }
-
-func keysOf(m map[string]string) iter.Seq[string] { return maps.Keys(m) }
