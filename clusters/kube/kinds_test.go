@@ -84,9 +84,8 @@ func TestKindThatIsNotServedForAMoment(t *testing.T) {
 	w.awaitRows(entryRow)
 	s.withdraw(istio, entries)
 	looks := func() int { return s.count(func(r request) bool { return r.verb == "get" && r.resource == "apis" }) }
-	for before := looks(); looks() < before+5; {
-		w.turn()
-	}
+	before := looks()
+	w.until("five looks", func() bool { return looks() >= before+5 })
 	w.awaitRows(entryRow)
 	s.serve(istio, entries)
 	s.apply(strings.ReplaceAll(entry, "vm", "vm2"))
@@ -137,9 +136,8 @@ func TestIncident14MissingRightOfAnOptionalKind(t *testing.T) {
 	if slices.Contains(reg.Serves(), kube.KindWorkloadEntry) {
 		t.Errorf("serves %v", reg.Serves())
 	}
-	for before := s.lists("workloadentries.networking.istio.io"); s.lists("workloadentries.networking.istio.io") < before+5; {
-		w.turn()
-	}
+	before := s.lists("workloadentries.networking.istio.io")
+	w.until("five lists", func() bool { return s.lists("workloadentries.networking.istio.io") >= before+5 })
 	if n := logs.count("workloadentries"); n != 1 {
 		t.Errorf("%d log lines, want 1:\n%s", n, logs)
 	}
@@ -219,9 +217,7 @@ func TestDiscoveryFails(t *testing.T) {
 	s.apply(entry)
 	s.fail("get apis", http.StatusServiceUnavailable)
 	w := watch(t, kube.New(options(s)))
-	for s.count(func(r request) bool { return r.resource == "apis" }) < 5 {
-		w.turn()
-	}
+	w.until("five looks", func() bool { return s.count(func(r request) bool { return r.resource == "apis" }) >= 5 })
 	if w.replaces > 0 {
 		t.Error("it has synced without knowing what is served")
 	}

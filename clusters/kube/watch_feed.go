@@ -86,21 +86,16 @@ func (f *feed) list(ctx context.Context) (revision string, err error) {
 			clear(seen)
 			continue
 		}
+		if err == nil {
+			f.listed(meta.LenList(page), time.Since(began))
+			err = f.take(page, seen)
+		}
 		f.outcome("list", err)
 		if err != nil {
 			return "", err
 		}
 		m, err := meta.ListAccessor(page)
 		if err != nil {
-			return "", err
-		}
-		f.listed(meta.LenList(page), time.Since(began))
-		if err := f.take(page, seen); err != nil {
-			return "", err
-		}
-		if len(seen) > 2*f.limit {
-			err := fmt.Errorf("%w: it does not end", errUnreadable)
-			f.outcome("list", err)
 			return "", err
 		}
 		if next.Continue = m.GetContinue(); next.Continue == "" {
@@ -111,7 +106,7 @@ func (f *feed) list(ctx context.Context) (revision string, err error) {
 }
 
 func (f *feed) take(page runtime.Object, seen map[types.NamespacedName]struct{}) error {
-	return meta.EachListItemWithAlloc(page, func(o runtime.Object) error {
+	err := meta.EachListItemWithAlloc(page, func(o runtime.Object) error {
 		m, err := meta.Accessor(o)
 		if err != nil {
 			return err
@@ -120,6 +115,13 @@ func (f *feed) take(page runtime.Object, seen map[types.NamespacedName]struct{})
 		f.store.set(o)
 		return nil
 	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errUnreadable, err)
+	case len(seen) > 2*f.limit:
+		return fmt.Errorf("%w: it does not end", errUnreadable)
+	}
+	return nil
 }
 
 // follow watches from a revision until ctx ends or the server can't go on from where the last watch ended.

@@ -193,6 +193,16 @@ func (w *watcher) turn() {
 	}
 }
 
+// until waits for something that the registry does not tell of.
+func (w *watcher) until(what string, ok func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); w.turn() {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s: not within %v", what, patience)
+		}
+	}
+}
+
 // deleted reports whether any row was ever deleted.
 func (w *watcher) deleted() bool {
 	w.mu.Lock()

@@ -119,11 +119,7 @@ metadata: {name: ext, namespace: shop}
 spec: {hosts: [ext.test], ports: [{name: http, number: 80, protocol: HTTP}], resolution: DNS}`)
 	w.awaitRow("workload WorkloadEntry/shop/vm", true)
 	w.awaitRow("service ServiceEntry/shop/ext/ext.test", true)
-	for deadline := time.Now().Add(patience); len(reg.Serves()) < 2+2+13+2; w.turn() {
-		if time.Now().After(deadline) {
-			t.Fatalf("serves %v", reg.Serves())
-		}
-	}
+	w.until("all kinds", func() bool { return len(reg.Serves()) == 2+2+13+2 })
 	w.awaitNoProblem()
 }
 

@@ -114,13 +114,15 @@ func TestBookmarks(t *testing.T) {
 	w.awaitRows(webRows...)
 	s.apply(apiService)
 	w.awaitRows(append([]string{"service Service/shop/api"}, webRows...)...)
-	mark := s.bookmark("Service")
-	s.drop() // what was sent before its end is read before the next watch opens
-	for s.count(func(r request) bool {
-		return r.verb == "watch" && r.resource == "services" && r.query["resourceVersion"][0] == mark
-	}) == 0 {
-		w.turn()
-	}
+	marks := map[string]bool{}
+	w.until("a watch from a bookmark", func() bool {
+		marks[s.bookmark("Service")] = true
+		w.turn() // until it has arrived, most likely
+		s.drop()
+		return s.count(func(r request) bool {
+			return r.verb == "watch" && r.resource == "services" && marks[r.query["resourceVersion"][0]]
+		}) > 0
+	})
 }
 
 // When the server has forgotten what came since, everything is listed again, and what changed meanwhile
