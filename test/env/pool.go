@@ -24,11 +24,11 @@ const starting = 4
 // is ready for use.
 type Pool struct {
 	start   sync.Once
-	machine *machine // read-only after start, like startErr
+	machine *machine // read-only after start, as is err
 	err     error
 
 	mu      sync.Mutex
-	all     []*Cluster
+	all     []*Cluster // guarded by mu, as are all below
 	idle    []*Cluster
 	inUse   int
 	changed chan struct{} // closed and renewed when clusters come back
