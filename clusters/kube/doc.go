@@ -8,6 +8,11 @@
 //
 // Every source of such objects (a folder of YAML, an API server) drives one Store.
 //
+// [Registry] is the registry of a cluster that is read from its API server, [Mesh] that of the mesh-wide
+// settings in one. Each run has connections of its own. A feed per kind lists and watches into a table
+// and queues the keys of what changed; one worker reads the tables, converts and tells the sink. Contact
+// is judged by how requests go; custom kinds come and go with their definitions.
+//
 // The behaviour follows Istio's: protocol selection, health, locality and network order, the
 // precedence of ports, the mapping of ServiceEntries. Where it differs, the function says so.
 package kube
