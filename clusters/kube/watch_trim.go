@@ -73,7 +73,7 @@ func trimMeta(m *metav1.ObjectMeta) {
 	if len(m.Annotations) == 0 {
 		m.Annotations = nil
 	}
-	m.ManagedFields, m.OwnerReferences, m.Finalizers, m.SelfLink, m.GenerateName = nil, nil, nil, "", ""
+	m.ManagedFields, m.OwnerReferences, m.Finalizers, m.GenerateName = nil, nil, nil, ""
 	m.Namespace = intern(m.Namespace)
 	if len(m.Labels) == 0 {
 		return
