@@ -83,6 +83,34 @@ func TestIncident8ConfigClusterIsWaitedFor(t *testing.T) {
 	})
 }
 
+// TestIncident9NotAttachedIsNotEmpty: a registry that is expected is waited for before it is attached, however long,
+// and then like any other.
+func TestIncident9NotAttachedIsNotEmpty(t *testing.T) {
+	inBubble(t, aggregate.Options{ConfigCluster: "c1", Expected: []model.ShardKey{kube("c1"), kube("c2")}}, func(h *hub) {
+		c1, c2 := kube("c1"), kube("c2")
+		h.start()
+		h.quiet()
+		if h.Ready() {
+			t.Fatal("ready with nothing")
+		}
+		h.Attach(memory.New(c2))
+		time.Sleep(10 * time.Minute)
+		if h.quiet(); h.Ready() {
+			t.Fatal("ready without a registry that is expected")
+		}
+		own := memory.New(c1)
+		h.Attach(own)
+		time.Sleep(10 * time.Minute)
+		if h.quiet(); h.Ready() {
+			t.Fatal("ready without the config cluster")
+		}
+		own.Replace(state(service(c1, "a")))
+		if h.quiet(); !h.Ready() || h.service("a") == nil || h.shard(c2).Status.State != model.StateTimeout {
+			t.Errorf("ready %v, %+v", h.Ready(), h.shard(c2))
+		}
+	})
+}
+
 // What was restored is as old as it says: demoted at once if that is too old.
 func TestRestoredRegistryIsStaleSince(t *testing.T) {
 	for name, tc := range map[string]struct {

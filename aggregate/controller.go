@@ -21,6 +21,7 @@ type Options struct {
 	Log           *slog.Logger          // default: discards
 	Registerer    prometheus.Registerer // nil: metrics are kept but not exported
 	ConfigCluster model.ClusterID       // its definitions come first in a conflict
+	Expected      []model.ShardKey      // registries that are attached later: the serving gate stays closed until each is
 	DomainSuffix  string                // default "cluster.local"
 	TrustDomain   string                // default: that of the mesh-wide settings, or "cluster.local"
 	// OnHosts is told the DNS names of gateways, sorted, whenever they change: rows of kind ResolvedHost are
@@ -150,7 +151,8 @@ func (c *Controller) wake() {
 }
 
 // Ready reports whether the serving gate is open: every registry attached so far has delivered its
-// full truth, or had its time to, which the Kubernetes registry of the config cluster always has.
+// full truth, or had its time to, which the Kubernetes registry of the config cluster always has. Those that are
+// expected are attached.
 func (c *Controller) Ready() bool {
 	select {
 	case <-c.ready:

@@ -65,6 +65,9 @@ func (c *Controller) attach(ctx context.Context, r model.Registry) {
 	in := &instance{key: key, registry: r, attached: now, status: model.Status{State: model.StateSyncing, Since: now}}
 	m := c.attached[key]
 	switch {
+	case m != nil && m.active.registry == r:
+		c.keep(m, now)
+		return
 	case m == nil:
 		m = &attached{key: key, active: in}
 		c.attached[key] = m
@@ -79,6 +82,17 @@ func (c *Controller) attach(ctx context.Context, r model.Registry) {
 	}
 	c.opts.Log.Info("registry attached", "cluster", key.Cluster, "provider", key.Provider, "replacement", m.shadow == in)
 	c.start(ctx, in)
+	c.touch(m, now)
+}
+
+// keep ends the replacement, if there is one: what it was to replace stays.
+func (c *Controller) keep(m *attached, now time.Time) {
+	if m.shadow == nil {
+		return
+	}
+	c.end(m.shadow)
+	m.shadow = nil
+	c.opts.Log.Info("replacement of registry ended", "cluster", m.key.Cluster, "provider", m.key.Provider)
 	c.touch(m, now)
 }
 
@@ -318,6 +332,9 @@ func (c *Controller) nextTime() time.Time {
 
 // tryOpen opens the serving gate when no registry is waited for, and publishes the first snapshot.
 func (c *Controller) tryOpen(now time.Time) {
+	if c.expects() {
+		return
+	}
 	for _, m := range c.attached {
 		if !m.active.synced && (m.active.late.IsZero() || c.essential(m.key)) {
 			return
@@ -330,6 +347,19 @@ func (c *Controller) tryOpen(now time.Time) {
 	c.commit(now)
 	close(c.ready)
 	c.opts.Log.Info("serving gate open", "registries", len(c.attached))
+}
+
+// expects reports whether registries are yet to be attached: those in the options, and those that were given to
+// Attach since this turn began. Whoever attaches registries because of the rows of another relies on that.
+func (c *Controller) expects() bool {
+	for _, k := range c.opts.Expected {
+		if c.attached[k] == nil {
+			return true
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.ops) > 0
 }
 
 // essential tells the registry without which the hub does not start: that of the config cluster's API server.

@@ -159,3 +159,18 @@ func TestScrubTakesSteps(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestGateSeesWhatIsAboutToBeAttached: what was given to Attach since the turn began is waited for, since a registry
+// that has synced in the same turn may have been the reason.
+func TestGateSeesWhatIsAboutToBeAttached(t *testing.T) {
+	t.Parallel()
+	c := New(Options{Hub: pushcontext.NewHub(func(*pushcontext.PushContext, *pushcontext.Delta) {})})
+	c.Attach(doing{key: model.ShardKey{Provider: model.ProviderMemory, Cluster: "c1"}})
+	if c.tryOpen(time.Now()); c.Ready() {
+		t.Error("ready before the registry is attached")
+	}
+	c.ops = nil
+	if c.tryOpen(time.Now()); !c.Ready() {
+		t.Error("not ready although nothing is waited for")
+	}
+}

@@ -64,7 +64,8 @@ type Registry interface {
 // Lifecycle attaches registries and detaches them with all that they brought.
 type Lifecycle interface {
 	// Attach adds a registry. If one with its key is attached, the new one runs beside it and takes
-	// over with its first Replace.
+	// over with its first Replace. Attaching the one in force again ends a replacement that has not taken over;
+	// if it has, the old one runs again, as the replacement of it.
 	Attach(Registry)
 	// Detach ends every instance of the key and removes what it contributed.
 	Detach(ShardKey)
