@@ -32,17 +32,21 @@ type Files struct {
 	Hosts  string // default /etc/hosts; comes before servers
 }
 
-// Client is a Resolver that asks the machine's DNS servers, each in turn until one answers. The files are
-// read anew for each question.
+// Client is a Resolver that asks DNS servers, each in turn until one answers. The files are read anew for
+// each question.
 type Client struct {
 	files Files
-	port  string        // of the servers; "" is that of DNS
-	wait  time.Duration // for each answer
+	named []netip.AddrPort // servers to ask in place of those of files.Resolv
+	port  string           // of files.Resolv's servers; "" is that of DNS
+	wait  time.Duration    // for each answer
 }
 
-// NewClient gives a client.
-func NewClient(f Files) *Client {
-	return &Client{files: Files{Resolv: cmp.Or(f.Resolv, "/etc/resolv.conf"), Hosts: cmp.Or(f.Hosts, "/etc/hosts")}, wait: timeout}
+// NewClient gives a client of the servers, or, if there are none, of the machine's.
+func NewClient(f Files, servers ...netip.AddrPort) *Client {
+	return &Client{
+		files: Files{Resolv: cmp.Or(f.Resolv, "/etc/resolv.conf"), Hosts: cmp.Or(f.Hosts, "/etc/hosts")},
+		named: servers, wait: timeout,
+	}
 }
 
 // Lookup implements Resolver.
@@ -50,25 +54,45 @@ func (c *Client) Lookup(ctx context.Context, name string, f Family) (Answer, err
 	if addrs := c.hosts(name); len(addrs) > 0 {
 		return Answer{Addrs: slices.DeleteFunc(addrs, func(a netip.Addr) bool { return f.foreign(a) }), TTL: MinTTL}, nil
 	}
-	config, err := dns.ClientConfigFromFile(c.files.Resolv)
+	servers, err := c.servers()
 	if err != nil {
-		return Answer{}, fmt.Errorf("read DNS servers: %w", err)
-	}
-	if len(config.Servers) == 0 {
-		return Answer{}, errors.New("no DNS server is configured")
+		return Answer{}, err
 	}
 	var faults []error
-	for _, s := range config.Servers {
-		a, err := c.ask(ctx, net.JoinHostPort(s, cmp.Or(c.port, config.Port)), question(name, f))
+	for _, s := range servers {
+		a, err := c.ask(ctx, s.address, question(name, f))
 		if err == nil {
 			return a, nil
 		}
 		if ctx.Err() != nil {
 			return Answer{}, ctx.Err()
 		}
-		faults = append(faults, fmt.Errorf("server %s: %w", s, err))
+		faults = append(faults, fmt.Errorf("server %s: %w", s.name, err))
 	}
 	return Answer{}, join(faults)
+}
+
+// server is a DNS server and what it is called.
+type server struct{ name, address string }
+
+func (c *Client) servers() (out []server, err error) {
+	for _, s := range c.named {
+		out = append(out, server{s.String(), s.String()})
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	config, err := dns.ClientConfigFromFile(c.files.Resolv)
+	if err != nil {
+		return nil, fmt.Errorf("read DNS servers: %w", err)
+	}
+	if len(config.Servers) == 0 {
+		return nil, errors.New("no DNS server is configured")
+	}
+	for _, s := range config.Servers {
+		out = append(out, server{s, net.JoinHostPort(s, cmp.Or(c.port, config.Port))})
+	}
+	return out, nil
 }
 
 // foreign reports whether an address is of the other family.

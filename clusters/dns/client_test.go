@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -211,6 +212,23 @@ func TestIncident61EveryServerIsTried(t *testing.T) {
 	}
 	if a, b := s.asked[0].Load(), s.asked[1].Load(); a != 2 || b != 1 {
 		t.Errorf("%d and %d questions", a, b)
+	}
+}
+
+// Servers that are named are asked in place of the machine's.
+func TestNamedServers(t *testing.T) {
+	t.Parallel()
+	bad := zone(map[string][]string{"A gw.example.": {"SERVFAIL"}})
+	good := zone(map[string][]string{"A gw.example.": {"gw.example. 60 IN A 192.0.2.1"}})
+	s := serve(t, bad, good)
+	at := func(host string) netip.AddrPort { return netip.MustParseAddrPort(net.JoinHostPort(host, s.port)) }
+	missing := Files{Resolv: filepath.Join(t.TempDir(), "resolv.conf"), Hosts: filepath.Join(t.TempDir(), "hosts")}
+	if got := lookup(t, NewClient(missing, at(s.hosts[0]), at(s.hosts[1])), "gw.example", IPv4); got != "[192.0.2.1] for 1m0s" {
+		t.Error(got)
+	}
+	first := at(s.hosts[0])
+	if got := lookup(t, NewClient(missing, first), "gw.example", IPv4); got != "error: server "+first.String()+": SERVFAIL" {
+		t.Error(got)
 	}
 }
 

@@ -168,6 +168,7 @@ func TestExitCodes(t *testing.T) {
 		{"serve --dir testdata --config-debounce 5s", exitUsage, "must not be below --config-debounce"},
 		{"serve --dir testdata --domain ...", exitUsage, "not the name of a domain"},
 		{"serve --dir testdata --trust-domain /x", exitUsage, "not the name of a domain"},
+		{"serve --dir testdata --dns-servers 192.0.2.1:53,ns.example:53", exitUsage, "--dns-servers ns.example:53: want IP:PORT"},
 		{"serve --dir testdata --max-request-bytes 1000", exitUsage, "must be at least 65536"},
 		{"serve --dir testdata --encoded-cache-bytes -1", exitUsage, "0 keeps nothing"},
 		{"cluster list --timeout 0s --hub " + hub, exitUsage, "--timeout must be above 0"},

@@ -52,7 +52,8 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 		Ready: func() bool { return h.ready() == nil }, KnownCluster: h.knows, ClusterAliases: o.clusterAliases(),
 		OnPushCost: func(d time.Duration) { h.controller.PushCost(d) },
 	})
-	h.names = dns.New(dns.Options{Cluster: model.ClusterID(o.clusterID), Log: log})
+	servers, _ := o.resolvers() // checked before
+	h.names = dns.New(dns.Options{Cluster: model.ClusterID(o.clusterID), Resolver: dns.NewClient(dns.Files{}, servers...), Log: log})
 	h.snapshots = pushcontext.NewHub(h.xds.Notify)
 	h.xds.UseHub(h.snapshots)
 	h.controller = aggregate.New(aggregate.Options{

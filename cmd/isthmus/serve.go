@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"regexp"
 	"time"
@@ -26,6 +27,7 @@ type serveOptions struct {
 	domain          string
 	trustDomain     string
 	systemNamespace string
+	dnsServers      []string
 
 	syncTimeout      time.Duration
 	staleAfter       time.Duration
@@ -102,6 +104,7 @@ func (o *serveOptions) bind(c *cobra.Command) {
 	f.StringVar(&o.domain, "domain", "cluster.local", "`SUFFIX` of the names of Kubernetes services")
 	f.StringVar(&o.trustDomain, "trust-domain", "", "trust `DOMAIN` of the identities of workloads in the clusters (default: trustDomain of the mesh's settings, or cluster.local)")
 	f.StringVar(&o.systemNamespace, "system-namespace", "istio-system", "`NAMESPACE` of the Secrets of remote clusters and of the mesh's settings; its label topology.istio.io/network names a cluster's network")
+	f.StringSliceVar(&o.dnsServers, "dns-servers", nil, "`IP:PORT,...` of the DNS servers that know the host names of gateways (default: those of /etc/resolv.conf)")
 	f.DurationVar(&o.syncTimeout, "sync-timeout", 30*time.Second, "how long serving waits for each cluster at the start; 0 = for ever")
 	f.DurationVar(&o.staleAfter, "stale-after", 5*time.Minute, "how long without contact until other clusters use a cluster's endpoints last; 0 = never")
 	f.DurationVar(&o.endpointQuiet, "endpoint-debounce", 20*time.Millisecond, "how long endpoints must be quiet until changes are sent")
@@ -189,7 +192,20 @@ func (o *serveOptions) checkValues() error {
 	case o.trustDomain != "" && !domains.MatchString(o.trustDomain):
 		return usageError("--trust-domain %q is not the name of a domain", o.trustDomain)
 	}
-	return nil
+	_, err := o.resolvers()
+	return err
+}
+
+// resolvers are --dns-servers.
+func (o *serveOptions) resolvers() (out []netip.AddrPort, err error) {
+	for _, s := range o.dnsServers {
+		at, err := netip.ParseAddrPort(s)
+		if err != nil {
+			return nil, usageError("--dns-servers %s: want IP:PORT", s)
+		}
+		out = append(out, at)
+	}
+	return out, nil
 }
 
 // addresses are where a hub listens; "" = off.
