@@ -70,7 +70,7 @@ func endpointTraits(s *pushcontext.ShapeView) Traits {
 		t |= TraitCluster
 	}
 	if s.NodeLocal {
-		t |= TraitNode
+		t |= TraitNode | TraitCluster
 	}
 	return t
 }

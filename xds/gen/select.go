@@ -164,8 +164,8 @@ func (s *selector) refuse(e *model.Endpoint) (model.Reason, string) {
 	switch {
 	case s.shape.Key.Cluster != "" && e.Addr.Cluster != s.class.Cluster:
 		return model.ReasonClusterLocal, ""
-	case s.shape.NodeLocal && e.Node != s.class.Node:
-		return model.ReasonNodeLocal, fmt.Sprintf("the proxy runs on node %q, the endpoint on %q", s.class.Node, e.Node)
+	case s.shape.NodeLocal && (e.Node != s.class.Node || e.Addr.Cluster != s.class.Cluster): // clusters name their nodes alike
+		return model.ReasonNodeLocal, fmt.Sprintf("the proxy runs on node %q of %s, the endpoint on %q of %s", s.class.Node, s.class.Cluster, e.Node, e.Addr.Cluster)
 	case !s.class.asksFor(e.Network):
 		return model.ReasonNetworkView, "the proxy asks for the endpoints of " + s.class.NetworkView + " only, the endpoint is on " + e.Network
 	case s.tls == tlsMutual && !s.class.ClientTLS.Complete():

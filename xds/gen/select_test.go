@@ -288,6 +288,8 @@ func TestSelectMembers(t *testing.T) {
 			left: map[string]model.Reason{"10.0.0.2:80": model.ReasonClusterLocal}},
 		{name: "node-local", mesh: newMesh(), svc: nodeLocal, class: sidecar("c1", "shop", func(c *gen.Class) { c.Node = "b" }), want: []string{"p0  w=1: 10.0.0.2:80*1"},
 			left: map[string]model.Reason{"10.0.0.1:80": model.ReasonNodeLocal}},
+		{name: "node-local, where another member has a node of that name", mesh: newMesh(), svc: nodeLocal, class: sidecar("c2", "shop", func(c *gen.Class) { c.Node = "b" }),
+			left: map[string]model.Reason{"10.0.0.1:80": model.ReasonNodeLocal, "10.0.0.2:80": model.ReasonNodeLocal}},
 		{name: "stale member, seen from another", mesh: newMesh(), svc: two, demote: stale, class: sidecar("c1", "shop"),
 			want: []string{"p0 r1 w=1: 10.0.0.1:80*1", "p1 r1 w=1: 10.0.0.2:80*1"}},
 		{name: "stale member, seen from within", mesh: newMesh(), svc: two, demote: stale, class: sidecar("c2", "shop"),
