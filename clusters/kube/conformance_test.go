@@ -1,7 +1,9 @@
 package kube_test
 
 import (
+	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"testing"
 
@@ -21,6 +23,7 @@ type apiSource struct {
 	t     *testing.T
 	id    model.ClusterID
 	api   *env.Cluster
+	token string
 	world conformance.World
 }
 
@@ -30,7 +33,7 @@ const readLabel = "conformance"
 
 func (c *apiSource) Registry() model.Registry {
 	return kube.New(kube.Options{
-		Cluster: c.id, Config: c.Config(env.AdminToken),
+		Cluster: c.id, Config: c.Config(c.token),
 		Selectors: []*meshconfig.LabelSelector{{MatchLabels: map[string]string{readLabel: "yes"}}},
 	})
 }
@@ -67,13 +70,23 @@ func sameService(a, b conformance.Service) bool {
 	return a.Port == b.Port && slices.Equal(a.Addresses, b.Addresses)
 }
 
+// TestConformance runs the suite on API servers, with the rights that a remote cluster grants and no others.
 func TestConformance(t *testing.T) {
+	rights, err := os.ReadFile("../../deploy/rbac-remote.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	// Taken here: the suite looks for what a case leaves behind.
-	apis := servers.Take(t, 2)
+	apis, tokens := map[model.ClusterID]*env.Cluster{}, map[model.ClusterID]string{}
+	for i, api := range servers.Take(t, 2) {
+		id := model.ClusterID(fmt.Sprint("c", i+1))
+		api.Apply(t, env.Namespace("istio-system"), string(rights))
+		apis[id], tokens[id] = api, api.Token(t, "istio-system/isthmus-reader", 3600)
+	}
 	conformance.Run(t, conformance.Harness{New: func(t *testing.T, id model.ClusterID) conformance.Source {
-		api := map[model.ClusterID]*env.Cluster{"c1": apis[0], "c2": apis[1]}[id]
+		api := apis[id]
 		api.Delete(t, env.Namespace(conformance.Namespace))
 		api.Apply(t, env.Namespace(conformance.Namespace, readLabel, "yes"))
-		return &apiSource{Link: api.Link(t), t: t, id: id, api: api}
+		return &apiSource{Link: api.Link(t), t: t, id: id, api: api, token: tokens[id]}
 	}})
 }

@@ -12,7 +12,8 @@ import (
 // just abandoned still counts.
 type dialer struct {
 	mu    sync.Mutex
-	conns []net.Conn
+	conns []net.Conn // guarded by mu, as is below
+	over  bool       // no connection is made any more
 }
 
 // transport makes a transport whose connections are trusted by the authority and
@@ -23,12 +24,25 @@ func (d *dialer) transport(ca *authority) *http.Transport {
 
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-	if err == nil {
-		d.mu.Lock()
-		d.conns = append(d.conns, c)
-		d.mu.Unlock()
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.over {
+		_ = c.Close() // nobody has used it
+		return nil, net.ErrClosed
+	}
+	d.conns = append(d.conns, c)
+	return c, nil
+}
+
+// end is close for good: a transport goes on dialling for a request that was given up.
+func (d *dialer) end() {
+	d.mu.Lock()
+	d.over = true
+	d.mu.Unlock()
+	d.close()
 }
 
 func (d *dialer) close() {

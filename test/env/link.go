@@ -225,7 +225,6 @@ func (l *Link) close() {
 	l.socket.restore()
 	_ = l.server.Close() // the listener and all connections, of which some may be gone
 	l.socket.drop()
-	l.dialer.close()
+	l.dialer.end()
 	l.served.Wait()
-	l.dialer.close()
 }
