@@ -246,11 +246,11 @@ func (s *state) sortedShards() []*shard {
 // clusters gives the members that have a shard, sorted.
 func (s *state) clusters() []model.ClusterID { return clustersOf(maps.Keys(s.shards)) }
 
-// clustersOf gives the members that shards belong to, sorted. Mesh-wide settings and names of gateways belong to none.
+// clustersOf gives the members that shards belong to, sorted.
 func clustersOf(shards iter.Seq[model.ShardKey]) []model.ClusterID {
 	var out []model.ClusterID
 	for k := range shards {
-		if k.Provider != model.ProviderMesh && k.Provider != model.ProviderDNS {
+		if !k.Provider.OfHub() {
 			out = append(out, k.Cluster)
 		}
 	}

@@ -18,8 +18,20 @@ const (
 	ProviderFile       ProviderID = "file"
 	ProviderDNS        ProviderID = "dns"
 	ProviderMesh       ProviderID = "mesh"
+	ProviderSecrets    ProviderID = "secrets"
+	ProviderFolder     ProviderID = "folder"
 	ProviderMemory     ProviderID = "memory"
 )
+
+// OfHub reports whether registries of the provider are about the hub's own affairs, and belong to no member: mesh-wide
+// settings, names of gateways, credentials in Secrets or in a folder.
+func (p ProviderID) OfHub() bool {
+	switch p {
+	case ProviderMesh, ProviderDNS, ProviderSecrets, ProviderFolder:
+		return true
+	}
+	return false
+}
 
 // ShardKey names a registry: one provider in one member. What it contributed is its shard.
 type ShardKey struct {

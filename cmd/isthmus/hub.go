@@ -57,7 +57,7 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 	h.snapshots = pushcontext.NewHub(h.xds.Notify)
 	h.xds.UseHub(h.snapshots)
 	h.controller = aggregate.New(aggregate.Options{
-		Hub: h.snapshots, Log: log, Registerer: h.metrics, ConfigCluster: model.ClusterID(o.clusterID), DomainSuffix: o.domain, TrustDomain: o.trustDomain, OnHosts: h.names.Want,
+		Hub: h.snapshots, Log: log, Registerer: h.metrics, ConfigCluster: model.ClusterID(o.clusterID), Expected: o.expected(), DomainSuffix: o.domain, TrustDomain: o.trustDomain, OnHosts: h.names.Want,
 		SyncTimeout: orNever(o.syncTimeout), StaleAfter: orNever(o.staleAfter),
 		EndpointQuiet: orAtOnce(o.endpointQuiet), EndpointMax: orAtOnce(o.endpointMax),
 		ShapeQuiet: orAtOnce(o.configQuiet), ShapeMax: orAtOnce(o.configMax),
@@ -67,10 +67,7 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 		&debug.Collector{Shards: h.controller.Shards, ConfigCluster: model.ClusterID(o.clusterID), Members: h.members, Version: version, Started: time.Now(), Now: time.Now},
 		&health.Collector{Snapshot: h.snapshots.Current, Shards: h.controller.Shards, Sidecars: h.sidecars, Classes: h.classes},
 	)
-	deps := sourceDeps{opts: o, life: h.controller, log: log, registerer: h.metrics}
-	if o.kube.any() {
-		deps.settings = newSettings(o.kube.sources())
-	}
+	deps := sourceDeps{opts: o, life: &settings{Lifecycle: h.controller}, log: log, registerer: h.metrics}
 	kinds := sources()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		if s := kinds[kind](deps); s != nil {
@@ -102,7 +99,7 @@ func (o *serveOptions) clusterAliases() map[model.ClusterID]model.ClusterID {
 // knows reports whether a cluster is attached: a proxy of any other would be in none.
 func (h *hub) knows(c model.ClusterID) bool {
 	return slices.ContainsFunc(h.controller.Shards(), func(s pushcontext.ShardInfo) bool {
-		return s.Key.Cluster == c && isCluster(s)
+		return s.Key.Cluster == c && !s.Key.Provider.OfHub()
 	})
 }
 
@@ -131,7 +128,7 @@ func (h *hub) ready() error {
 	case h.stopping.Load():
 		return errors.New("not ready: shutting down")
 	case !h.controller.Ready():
-		return errWaiting(h.controller.Shards())
+		return errWaiting(h.controller.Shards(), h.opts.expected())
 	}
 	return nil
 }
@@ -153,23 +150,10 @@ func serve(ctx context.Context, o *serveOptions, log *slog.Logger) error {
 	return h.run(ctx, ls)
 }
 
-// isCluster tells clusters from the registries of the hub's own affairs.
-func isCluster(s pushcontext.ShardInfo) bool {
-	return s.Key.Provider != model.ProviderMesh && s.Key.Provider != model.ProviderDNS
-}
-
 // members are the credentials of all sources.
 func (h *hub) members() (out []clusters.Member) {
 	for _, s := range h.sources {
 		out = append(out, s.Members()...)
-	}
-	return out
-}
-
-// problems are what keeps the sources from finding clusters.
-func (h *hub) problems() (out []model.Problem) {
-	for _, s := range h.sources {
-		out = append(out, s.Problems()...)
 	}
 	return out
 }
@@ -243,7 +227,6 @@ func (h *hub) debug() http.Handler {
 	return debug.New(debug.Options{
 		Snapshot: h.snapshots.Current, Between: h.snapshots.Between, Shards: h.controller.Shards, Ready: h.ready,
 		Proxies: debug.XDS{Server: h.xds}, ConfigCluster: model.ClusterID(h.opts.clusterID), Members: h.members,
-		Problems: h.problems,
 	})
 }
 

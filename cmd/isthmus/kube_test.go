@@ -34,8 +34,13 @@ stringData:
 
 func (r *running) cluster(t *testing.T, id string) debug.Cluster {
 	t.Helper()
+	return r.registry(t, "kubernetes", id)
+}
+
+func (r *running) registry(t *testing.T, provider, id string) debug.Cluster {
+	t.Helper()
 	for _, c := range ask[[]debug.Cluster](t, r, "cluster list") {
-		if c.ID == id && c.Provider == "kubernetes" {
+		if c.ID == id && c.Provider == provider {
 			return c
 		}
 	}
@@ -184,17 +189,24 @@ func TestServeReadsFolderOfKubeconfigs(t *testing.T) {
 	})
 }
 
-// TestServeSaysWhatItMayNotRead: without the right to read Secrets the config cluster is served, and says so.
+// TestServeSaysWhatItMayNotRead: without the right to read Secrets the config cluster is served, when they have been
+// waited for, and it is said.
 func TestServeSaysWhatItMayNotRead(t *testing.T) {
 	t.Parallel()
 	primary := servers.Take(t, 1)[0]
 	primary.Apply(t, env.Namespace("istio-system"), shop("10.1.0.1"), manifest(t, "rbac-remote.yaml"))
 	r := &running{dir: t.TempDir(), log: newLogbook(t)}
 	r.write(t, "primary.yaml", string(primary.Kubeconfig(primary.Token(t, "istio-system/isthmus-reader", 3600))))
-	r.start(t, "--kubeconfig", r.path("primary.yaml"))
+	r.start(t, "--kubeconfig", r.path("primary.yaml"), "--sync-timeout", "4s")
+	r.log.until(t, "why serving waits", func() bool {
+		_, body := get(t, r.url+"/ready")
+		return strings.Contains(body, "waiting for secrets/Kubernetes")
+	})
 	r.untilReady(t)
-	c := r.cluster(t, "Kubernetes")
-	if len(c.Problems) != 1 || c.Problems[0].Item != "Secrets" || c.State != "live" {
+	if c := r.registry(t, "secrets", "Kubernetes"); c.SyncStatus != "timeout" || !strings.Contains(c.Error, "forbidden") {
+		t.Errorf("Secrets: %+v", c)
+	}
+	if c := r.cluster(t, "Kubernetes"); len(c.Problems) != 0 || c.State != "live" {
 		t.Errorf("%s with problems %+v", c.State, c.Problems)
 	}
 	if got := counts(t, r)["Kubernetes"]; got.Total != 1 {

@@ -92,6 +92,9 @@ func (k *kubeOptions) checkDirs() error {
 		} else if !info.IsDir() {
 			return fmt.Errorf("--clusters-dir: %s is a file; name the folder that holds the kubeconfigs", k.clustersDir)
 		}
+		if _, err := os.ReadDir(k.clustersDir); err != nil {
+			return fmt.Errorf("--clusters-dir: %w", err)
+		}
 	}
 	if k.stateDir == "" {
 		return nil

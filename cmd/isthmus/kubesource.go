@@ -1,17 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	meshconfig "istio.io/api/mesh/v1alpha1"
 	"k8s.io/client-go/rest"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters"
+	"github.com/isthmus-mesh/isthmus/clusters/file"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
 	"github.com/isthmus-mesh/isthmus/clusters/lastgood"
 	"github.com/isthmus-mesh/isthmus/secrets"
@@ -25,15 +27,18 @@ const (
 
 // kubeSource reads clusters from their API servers: the config cluster, those that Secrets in it have
 // kubeconfigs of, and those in --clusters-dir.
+//
+// A claim becomes a registry like this: the kubeconfig of the config cluster is followed by Run, Secrets and the
+// folder by registries of their own (claimSource), and all give their claims to the Manager. The mesh's settings come
+// from a registry too (settings) and configure the Manager, which then attaches a registry for each claimed cluster.
 type kubeSource struct {
 	sourceDeps // read-only, like the rest after Scan
 	manager    *clusters.Manager
 	store      *lastgood.Store // nil without --state-dir
 	metrics    *kube.Metrics
 	events     *prometheus.CounterVec
-	primary    chan *rest.Config        // credentials of the config cluster as they come
-	mesh       *awaited                 // the registry of the settings, if they are in the config cluster
-	watching   atomic.Pointer[watching] // the Secrets
+	secrets    relay     // of the registries of the Secrets
+	settled    sync.Once // by the mesh's settings, or by the defaults
 }
 
 // newKubeSource gives the source, nil if no flag asks for it.
@@ -41,7 +46,8 @@ func newKubeSource(d sourceDeps) source {
 	if !d.opts.kube.any() {
 		return nil
 	}
-	k := &kubeSource{sourceDeps: d, primary: make(chan *rest.Config, 1), metrics: kube.NewMetrics(d.registerer)}
+	k := &kubeSource{sourceDeps: d, metrics: kube.NewMetrics(d.registerer)}
+	k.life.use = k.useSettings
 	k.events = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "remote_cluster_secret_events_total", Help: "Changes of Secrets with kubeconfigs: add, update, delete.",
 	}, []string{"event"})
@@ -62,17 +68,55 @@ func (k *kubeSource) Scan() error {
 		}
 		o.Keep, o.Known = k.store.Wrap, k.store.Clusters()
 	}
-	k.scanSettings()
 	k.manager = clusters.NewManager(o)
+	if k.opts.dir == "" && !k.settingsInPrimary() { // with --dir they are in the folder
+		files := file.Options{Cluster: model.ClusterID(k.opts.clusterID), Log: k.log}
+		k.life.Attach(file.NewMeshFiles(files, k.opts.kube.meshConfig, k.opts.kube.meshNetworks))
+	}
+	if k.opts.kube.clustersDir != "" {
+		k.life.Attach(k.folderCredentials())
+	}
 	return nil
+}
+
+// settingsInPrimary reports whether the mesh's settings are those in the config cluster.
+func (k *kubeSource) settingsInPrimary() bool {
+	o := &k.opts.kube
+	return o.hasPrimary() && k.opts.dir == "" && o.meshConfig == "" && o.meshNetworks == ""
+}
+
+// useSettings configures the clusters with the mesh's settings; nil stands for Istio's defaults.
+func (k *kubeSource) useSettings(m *meshconfig.MeshConfig) {
+	k.settled.Do(func() {})
+	k.configure(m)
+}
+
+// settle configures the clusters with the defaults if there are no settings after all the time that serving waits
+// for them.
+func (k *kubeSource) settle() {
+	k.settled.Do(func() {
+		k.log.Warn("the mesh's settings can't be read; defaults are used until they can", "after", k.opts.syncTimeout)
+		k.configure(nil)
+	})
+}
+
+func (k *kubeSource) configure(m *meshconfig.MeshConfig) {
+	k.manager.Configure(clusters.Settings{
+		TrustDomain: cmp.Or(k.opts.trustDomain, m.GetTrustDomain()), DiscoverySelectors: m.GetDiscoverySelectors(),
+	})
 }
 
 // patience is how long what was kept of a registry waits for the registry: less than serving does.
 func (o *serveOptions) patience() time.Duration {
-	if o.syncTimeout == 0 {
-		return settingsWait
+	return min(10*time.Second, orNever(o.syncTimeout)/2)
+}
+
+// keep makes what a registry reports outlive the hub.
+func (k *kubeSource) keep(r model.Registry, first bool) model.Registry {
+	if k.store == nil {
+		return r
 	}
-	return min(settingsWait, o.syncTimeout/2)
+	return k.store.Wrap(r, first)
 }
 
 // forget drops what is known of a cluster that was detached.
@@ -81,6 +125,20 @@ func (k *kubeSource) forget(key model.ShardKey) {
 	if k.store != nil {
 		k.store.Forget(key)
 	}
+}
+
+// ownKey is the key of a registry of the hub's own affairs.
+func (o *serveOptions) configKey(p model.ProviderID) model.ShardKey {
+	return model.ShardKey{Provider: p, Cluster: model.ClusterID(o.clusterID)}
+}
+
+// expected are the registries that the hub does not serve without: those of the config cluster, which its credential and
+// the mesh's settings come before.
+func (o *serveOptions) expected() []model.ShardKey {
+	if !o.kube.hasPrimary() {
+		return nil
+	}
+	return []model.ShardKey{o.configKey(model.ProviderMesh), o.configKey(model.ProviderSecrets), o.configKey(model.ProviderKubernetes)}
 }
 
 // sources are those that tell claims.
@@ -107,42 +165,6 @@ func (k *kubeSource) registry(p clusters.Plan) clusters.Instance {
 	return clusters.Instance{Registry: r, Serves: r.Serves}
 }
 
-// tell passes the claims of a source on.
-func (k *kubeSource) tell(source string, claims []secrets.Claim) {
-	k.manager.Set(source, claims)
-	k.settings.told.tick(source)
-}
-
-// roll is a list of names to be ticked off.
-type roll struct {
-	done chan struct{} // closed when none is missing
-
-	mu      sync.Mutex
-	missing map[string]bool
-}
-
-func newRoll(names ...string) *roll {
-	r := &roll{done: make(chan struct{}), missing: map[string]bool{}}
-	for _, n := range names {
-		r.missing[n] = true
-	}
-	if len(names) == 0 {
-		close(r.done)
-	}
-	return r
-}
-
-func (r *roll) tick(name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.missing[name] {
-		return
-	}
-	if delete(r.missing, name); len(r.missing) == 0 {
-		close(r.done)
-	}
-}
-
 // Members implements source.
 func (k *kubeSource) Members() []clusters.Member {
 	if k.manager == nil {
@@ -151,27 +173,34 @@ func (k *kubeSource) Members() []clusters.Member {
 	return k.manager.Members()
 }
 
-// Run implements source.
+// Run implements source: it follows the credential of the config cluster.
 func (k *kubeSource) Run(ctx context.Context) error {
-	var running sync.WaitGroup
-	defer running.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	parts := []func(context.Context) error{k.settle}
-	if k.opts.kube.hasPrimary() {
-		parts = append(parts, k.watchPrimary, k.watchSecrets)
-	}
-	if k.opts.kube.clustersDir != "" {
-		parts = append(parts, k.watchFolder)
-	}
-	ended := make(chan error, len(parts))
-	for _, part := range parts {
-		running.Go(func() { ended <- part(ctx) })
-	}
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
+	late := time.AfterFunc(orNever(k.opts.syncTimeout), k.settle)
+	defer late.Stop()
+	if !k.opts.kube.hasPrimary() {
+		<-ctx.Done()
 		return ctx.Err()
 	}
+	used := ""
+	o := secrets.KubeconfigOptions{File: k.opts.kube.kubeconfig, Cluster: k.opts.clusterID, Log: k.log}
+	return secrets.WatchKubeconfig(ctx, o, func(claims []secrets.Claim) {
+		k.manager.Set(clusters.Primary, claims)
+		for _, c := range claims {
+			if c.Err == nil && c.Hash != used {
+				k.usePrimary(c.Config, used == "")
+				used = c.Hash
+			}
+		}
+	})
+}
+
+// usePrimary attaches the registries of what is in the config cluster beside the services. They replace those with
+// its credential before.
+func (k *kubeSource) usePrimary(cfg *rest.Config, first bool) {
+	if k.settingsInPrimary() {
+		k.life.Attach(k.keep(kube.NewMesh(kube.MeshOptions{
+			Cluster: model.ClusterID(k.opts.clusterID), Config: cfg, SystemNamespace: k.opts.systemNamespace, Metrics: k.metrics, Log: k.log,
+		}), first))
+	}
+	k.life.Attach(k.secretCredentials(cfg))
 }

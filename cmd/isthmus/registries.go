@@ -5,7 +5,6 @@ import (
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
-	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters"
@@ -18,8 +17,6 @@ type source interface {
 	Scan() error
 	// Members are the credentials of the clusters, none if they need none.
 	Members() []clusters.Member
-	// Problems are what keeps it from finding clusters.
-	Problems() []model.Problem
 	// Run follows changes until ctx ends.
 	Run(ctx context.Context) error
 }
@@ -27,10 +24,9 @@ type source interface {
 // sourceDeps is what every kind of source needs.
 type sourceDeps struct {
 	opts       *serveOptions
-	life       model.Lifecycle
+	life       *settings
 	log        *slog.Logger
 	registerer prometheus.Registerer
-	settings   *settings // of the mesh, for clusters with an API server; nil if there is none
 }
 
 // sources maps each kind to its constructor; one returns nil if its flags are not set.
@@ -50,15 +46,11 @@ func folders(d sourceDeps) source {
 		Name: "isthmus_file_problems_total", Help: "Items of a cluster's folder that could not be used, counted once each.",
 	}, []string{"cluster"})
 	d.registerer.MustRegister(problems)
-	var onSettings func(*meshconfig.MeshConfig)
-	if d.settings != nil {
-		onSettings = d.settings.take
-	}
 	return &folder{log: d.log, dir: d.opts.dir, Root: file.NewRoot(file.RootOptions{
 		Dir: d.opts.dir, Mesh: model.ClusterID(d.opts.clusterID),
 		Member: file.Options{
 			DomainSuffix: d.opts.domain, TrustDomain: d.opts.trustDomain, SystemNamespace: d.opts.systemNamespace,
-			MCS: d.opts.kube.mcs, Log: d.log, OnSettings: onSettings,
+			MCS: d.opts.kube.mcs, Log: d.log,
 			OnProblem: func(k model.ShardKey, _ model.Problem) { problems.WithLabelValues(string(k.Cluster)).Inc() },
 		},
 	}, d.life)}
@@ -82,6 +74,3 @@ func (f *folder) Scan() error {
 
 // Members implements source.
 func (f *folder) Members() []clusters.Member { return nil }
-
-// Problems implements source: those of a folder are of its registries.
-func (f *folder) Problems() []model.Problem { return nil }

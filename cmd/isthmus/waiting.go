@@ -4,22 +4,29 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
-// errWaiting says what the serving gate waits for.
-func errWaiting(shards []pushcontext.ShardInfo) error {
+// errWaiting says what the serving gate waits for: registries, and some that are expected.
+func errWaiting(shards []pushcontext.ShardInfo, expected []model.ShardKey) error {
 	var missing []string
+	for _, k := range expected {
+		if !slices.ContainsFunc(shards, func(s pushcontext.ShardInfo) bool { return s.Key == k }) {
+			missing = append(missing, k.String())
+		}
+	}
 	for _, s := range shards {
 		if !s.Synced {
 			missing = append(missing, s.Key.String())
 		}
 	}
 	switch {
-	case len(shards) == 0:
+	case len(shards) == 0 && len(missing) == 0:
 		return errors.New("not ready: starting")
 	case len(missing) == 0:
 		return errors.New("not ready: everything is read, and about to be published")

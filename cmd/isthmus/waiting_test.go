@@ -21,13 +21,19 @@ func shardInfo(c model.ClusterID, synced bool) pushcontext.ShardInfo {
 
 func TestWaitingSaysForWhat(t *testing.T) {
 	t.Parallel()
-	for want, shards := range map[string][]pushcontext.ShardInfo{
-		"not ready: starting":                                      nil,
-		"not ready: waiting for file/west":                         {shardInfo("east", true), shardInfo("west", false)},
-		"not ready: everything is read, and about to be published": {shardInfo("east", true)},
-		"not ready: waiting for file/east, file/west":              {shardInfo("east", false), shardInfo("west", false)},
+	config := []model.ShardKey{{Provider: model.ProviderKubernetes, Cluster: "c"}, {Provider: model.ProviderFile, Cluster: "west"}}
+	for want, tc := range map[string]struct {
+		shards   []pushcontext.ShardInfo
+		expected []model.ShardKey
+	}{
+		"not ready: starting":                                      {},
+		"not ready: waiting for file/west":                         {shards: []pushcontext.ShardInfo{shardInfo("east", true), shardInfo("west", false)}},
+		"not ready: everything is read, and about to be published": {shards: []pushcontext.ShardInfo{shardInfo("east", true)}},
+		"not ready: waiting for file/east, file/west":              {shards: []pushcontext.ShardInfo{shardInfo("east", false), shardInfo("west", false)}},
+		"not ready: waiting for kubernetes/c":                      {[]pushcontext.ShardInfo{shardInfo("west", true)}, config},
+		"not ready: waiting for kubernetes/c, file/west":           {nil, config},
 	} {
-		if got := errWaiting(shards).Error(); got != want {
+		if got := errWaiting(tc.shards, tc.expected).Error(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -20,9 +20,6 @@ func (h *handler) clusterz(*http.Request) (any, error) {
 	if h.Members != nil {
 		out = addMembers(out, h.Members())
 	}
-	if h.Problems != nil {
-		addProblems(out, h.Problems())
-	}
 	return out, nil
 }
 
@@ -72,7 +69,7 @@ func Clusters(shards []pushcontext.ShardInfo, config model.ClusterID) []Cluster 
 		switch {
 		case c.ID != string(config):
 			return 2
-		case hubs(model.ProviderID(c.Provider)):
+		case model.ProviderID(c.Provider).OfHub():
 			return 1
 		}
 		return 0
@@ -82,9 +79,6 @@ func Clusters(shards []pushcontext.ShardInfo, config model.ClusterID) []Cluster 
 	})
 	return out
 }
-
-// hubs tells the registries of the hub's own affairs from those of clusters.
-func hubs(p model.ProviderID) bool { return p == model.ProviderMesh || p == model.ProviderDNS }
 
 // addMembers says which credential each cluster is read with, and which are not used.
 func addMembers(out []Cluster, members []clusters.Member) []Cluster {
@@ -111,18 +105,6 @@ func addMembers(out []Cluster, members []clusters.Member) []Cluster {
 		}
 	}
 	return out
-}
-
-// addProblems shows problems with the config cluster, where clusters are looked for.
-func addProblems(out []Cluster, problems []model.Problem) {
-	for i, c := range out {
-		if !c.ConfigCluster {
-			continue
-		}
-		for _, p := range problems {
-			out[i].Problems = append(out[i].Problems, Problem(p))
-		}
-	}
 }
 
 // unattached stands for the registry of a credential that has none.

@@ -89,7 +89,7 @@ func (c *Collector) status() map[model.ClusterID]string {
 	out := map[model.ClusterID]string{}
 	behind := map[string]int{"synced": 1, "timeout": 2, "syncing": 3}
 	for _, s := range c.Shards() {
-		if hubs(s.Key.Provider) {
+		if s.Key.Provider.OfHub() {
 			continue
 		}
 		if now := syncStatus(s); behind[now] > behind[out[s.Key.Cluster]] {

@@ -21,7 +21,6 @@ type Options struct {
 	Proxies       Proxies
 	ConfigCluster model.ClusterID
 	Members       func() []clusters.Member // credentials; nil if no cluster has one
-	Problems      func() []model.Problem   // what keeps clusters from being found; nil if nothing can
 }
 
 // Path is one debug endpoint.

@@ -36,11 +36,12 @@ func TestClusterzShowsCredentials(t *testing.T) {
 	o := options()
 	o.Snapshot = func() *pushcontext.PushContext { return nil }
 	o.Members = members
-	o.Problems = func() []model.Problem { return []model.Problem{{Item: "Secrets", Reason: "they can't be read"}} }
+	lost := shard(model.ProviderSecrets, "east", model.StateStale)
+	lost.Status.Err = "they can't be read"
 	o.Shards = func() []pushcontext.ShardInfo {
 		return []pushcontext.ShardInfo{
 			shard(model.ProviderDNS, "east", model.StateLive), shard(model.ProviderKubernetes, "east", model.StateLive),
-			shard(model.ProviderKubernetes, "west", model.StateTimeout), shard(model.ProviderMesh, "east", model.StateLive),
+			shard(model.ProviderKubernetes, "west", model.StateTimeout), shard(model.ProviderMesh, "east", model.StateLive), lost,
 		}
 	}
 	w := serve(o, local("/debug/clusterz"))
