@@ -106,6 +106,38 @@ func TestGateOpensWithFirstSync(t *testing.T) {
 	})
 }
 
+// TestAttachedAgain: attaching the registry in force again ends its replacement; attaching one that was replaced makes
+// it the replacement.
+func TestAttachedAgain(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1 := kube("c1")
+		old, next := registry(c1, service(c1, "a"), slice(c1, "a", "s", "10.0.0.1")), memory.New(c1)
+		h.Attach(old)
+		h.start()
+		h.quiet()
+		for range 2 {
+			h.Attach(next)
+			h.quiet()
+			h.Attach(old)
+			h.Attach(old) // once more does not matter
+			h.quiet()
+			if old.Started() != 1 || old.Running() != 1 || next.Running() != 0 {
+				t.Errorf("old started %d times, runs: old %d, new %d", old.Started(), old.Running(), next.Running())
+			}
+		}
+		next.Replace(state(service(c1, "a"), slice(c1, "a", "s", "10.0.0.2")))
+		h.Attach(next)
+		h.quiet()
+		wantAddrs(t, h, "a", "c1/10.0.0.2:8080")
+		h.Attach(old)
+		h.quiet()
+		wantAddrs(t, h, "a", "c1/10.0.0.1:8080")
+		if old.Running() != 1 || next.Running() != 0 {
+			t.Errorf("runs: old %d, new %d", old.Running(), next.Running())
+		}
+	})
+}
+
 // Incidents 1 and 4: the credential is rotated. Nothing is missing in any version, and only the
 // difference is a change.
 func TestSwapIncidents1And4(t *testing.T) {

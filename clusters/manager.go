@@ -90,37 +90,55 @@ type Manager struct {
 
 // attachment is what was attached for a cluster.
 type attachment struct {
-	claim    secrets.Claim // that the newest registry was made for
-	settings Settings      // likewise
-	current  Instance      // the newest that is known to have synced, or else the first
-	next     Instance      // attached after it
-	used     bool          // one of them had a credential
+	current made // the newest that is known to have synced, or else the first
+	next    made // attached after it
+	used    bool // one of them had a credential
 }
 
-// madeFor reports whether the newest registry was made for the same credential and settings.
-func (a *attachment) madeFor(c secrets.Claim, s Settings) bool {
-	return a.claim.Hash == c.Hash && sameReason(a.claim.Err, c.Err) && (c.Err != nil || a.settings.Equal(s))
+// made is a registry and what it was made for.
+type made struct {
+	registry model.Registry // as attached; nil if there is none
+	serves   func() []string
+	claim    secrets.Claim
+	settings Settings
+}
+
+// isFor reports whether the registry was made for the same credential and settings.
+func (x *made) isFor(c secrets.Claim, s Settings) bool {
+	return x.registry != nil && x.claim.Hash == c.Hash && sameReason(x.claim.Err, c.Err) && (c.Err != nil || x.settings.Equal(s))
+}
+
+// settle makes the newest the current one if it has synced.
+func (a *attachment) settle() {
+	if a.next.registry != nil && a.next.serves() != nil {
+		a.current, a.next = a.next, made{}
+	}
+}
+
+// newest is what was attached last.
+func (a *attachment) newest() *made {
+	if a.next.registry != nil {
+		return &a.next
+	}
+	return &a.current
 }
 
 // needs are the optional kinds that a replacement must be able to read.
 func (a *attachment) needs() []string {
-	if a.next.Registry != nil && a.next.Serves() != nil {
-		a.current, a.next = a.next, Instance{}
-	}
-	if a.current.Registry == nil {
+	if a.current.registry == nil {
 		return nil
 	}
-	return a.current.Serves()
+	return a.current.serves()
 }
 
 // add notes the registry that is attached next.
-func (a *attachment) add(inst Instance, c secrets.Claim, s Settings) {
-	if a.current.Registry == nil {
-		a.current = inst
+func (a *attachment) add(x made) {
+	if a.current.registry == nil {
+		a.current = x
 	} else {
-		a.next = inst
+		a.next = x
 	}
-	a.claim, a.settings, a.used = c, s, a.used || c.Err == nil
+	a.used = a.used || x.claim.Err == nil
 }
 
 // NewManager gives a manager. The clusters that something was kept of are attached at once, all others when
@@ -210,25 +228,34 @@ func (m *Manager) detach(id model.ClusterID) {
 	m.opts.Log.Info("cluster is not claimed any more", "cluster", id)
 }
 
-// attach attaches a registry for the claim unless the newest one was made for the same.
+// attach attaches a registry for the claim unless the newest one was made for the same. Back at what the one in
+// force was made for, that is attached again, which ends the replacement.
 func (m *Manager) attach(id model.ClusterID, c secrets.Claim) {
-	a := m.attached[id]
-	switch {
-	case c.Err == nil && !m.configured:
-		return
-	case a == nil:
-		a = &attachment{}
-		m.attached[id] = a
-	case a.madeFor(c, m.settings):
+	if c.Err == nil && !m.configured {
 		return
 	}
-	m.log(id, c, a.claim.Source != "")
+	a := m.attached[id]
+	if a == nil {
+		a = &attachment{}
+		m.attached[id] = a
+	}
+	a.settle()
+	switch {
+	case a.newest().isFor(c, m.settings):
+		return
+	case a.current.isFor(c, m.settings):
+		m.opts.Log.Info("credential and settings are those in force again", "cluster", id, "source", c.Source)
+		a.next = made{}
+		m.opts.Lifecycle.Attach(a.current.registry)
+		return
+	}
+	m.log(id, c, a.current.registry != nil)
 	inst := m.instance(id, c, a.needs())
 	reg := inst.Registry
 	if m.opts.Keep != nil {
 		reg = m.opts.Keep(reg, !a.used)
 	}
-	a.add(inst, c, m.settings)
+	a.add(made{registry: reg, serves: inst.Serves, claim: c, settings: m.settings})
 	m.opts.Lifecycle.Attach(reg)
 }
 

@@ -190,6 +190,31 @@ func TestRotationBack(t *testing.T) {
 			t.Error("the replacement that failed runs on")
 		}
 		w.neverFewer(mark, 1)
+		if n := len(w.made); n != 2 {
+			t.Errorf("%d registries were made, of one credential that works and one that does not", n)
+		}
+	})
+}
+
+// TestSettingsBack: settings that come and go before a registry has synced with them cost no registry more.
+func TestSettingsBack(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "dead")})
+		w.last().sync("10.0.0.1")
+		w.want("c1/10.0.0.1")
+		w.Configure(clusters.Settings{TrustDomain: "other"})
+		w.pass(time.Second)
+		w.Configure(clusters.Settings{TrustDomain: "td"})
+		w.state("c1", model.StateLive, "")
+		w.Set("s", []secrets.Claim{bad("c1", "a", 0, "exec is refused")})
+		w.state("c1", model.StateDegraded, "exec is refused")
+		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "dead")})
+		w.state("c1", model.StateLive, "")
+		if len(w.made) != 2 || w.made[0].Running() != 1 || w.made[1].Running() != 0 {
+			t.Errorf("%d registries were made", len(w.made))
+		}
+		w.made[0].sync("10.0.0.1", "10.0.0.2")
+		w.want("c1/10.0.0.1", "c1/10.0.0.2")
 	})
 }
 

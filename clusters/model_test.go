@@ -21,11 +21,12 @@ type ledger struct {
 	attached map[model.ClusterID][]string // guarded by mu; since the last detach
 	made     map[model.Registry]string    // guarded by mu
 	first    map[model.Registry]bool      // guarded by mu
+	again    map[model.Registry]bool      // guarded by mu: was attached before
 	faults   []string                     // guarded by mu
 }
 
 func newLedger() *ledger {
-	return &ledger{attached: map[model.ClusterID][]string{}, made: map[model.Registry]string{}, first: map[model.Registry]bool{}}
+	return &ledger{attached: map[model.ClusterID][]string{}, made: map[model.Registry]string{}, first: map[model.Registry]bool{}, again: map[model.Registry]bool{}}
 }
 
 func (l *ledger) make(p clusters.Plan) clusters.Instance {
@@ -53,9 +54,10 @@ func (l *ledger) Attach(r model.Registry) {
 	}
 	c := r.Key().Cluster
 	first := !slices.ContainsFunc(l.attached[c], func(t string) bool { return t != "refused" })
-	if l.first[r] != first {
+	if l.first[r] != first && !l.again[r] {
 		l.faults = append(l.faults, fmt.Sprintf("%s: first is %v", c, l.first[r]))
 	}
+	l.again[r] = true
 	l.attached[c] = append(l.attached[c], text)
 }
 

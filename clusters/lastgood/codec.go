@@ -26,6 +26,7 @@ const (
 type header struct {
 	Format  string
 	Version int
+	Model   string // what rows can say: see shape
 	Shard   model.ShardKey
 	Saved   time.Time
 	Rows    int
@@ -81,7 +82,7 @@ func encode(w io.Writer, h header, rows map[model.RowKey]model.Object, limit int
 	if err != nil {
 		return err
 	}
-	h.Format, h.Version, h.Rows = format, version, len(rows)
+	h.Format, h.Version, h.Model, h.Rows = format, version, shape(), len(rows)
 	out := json.NewEncoder(&limited{zip, limit})
 	out.SetEscapeHTML(false)
 	if err := out.Encode(h); err != nil {
@@ -197,7 +198,7 @@ func decodeRows(r io.Reader, shard model.ShardKey) (h header, s *model.ShardStat
 	if err := in.Decode(&h); err != nil {
 		return h, nil, fmt.Errorf("%w: %w", errForeign, err)
 	}
-	if h.Format != format || h.Version != version || h.Shard != shard {
+	if h.Format != format || h.Version != version || h.Model != shape() || h.Shard != shard {
 		return h, nil, errForeign
 	}
 	b := model.NewShardBuilder()

@@ -231,16 +231,19 @@ func TestDamage(t *testing.T) {
 func TestOtherVersions(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"newer":        `{"Format":"isthmus last good rows","Version":2,"Shard":"kubernetes/c1"}`,
-		"older":        `{"Format":"isthmus last good rows","Version":0,"Shard":"kubernetes/c1"}`,
-		"foreign":      `{"Format":"something","Version":1,"Shard":"kubernetes/c1"}`,
+		"newer":        `{"Format":"isthmus last good rows","Version":2,MODEL,"Shard":"kubernetes/c1"}`,
+		"older":        `{"Format":"isthmus last good rows","Version":0,MODEL,"Shard":"kubernetes/c1"}`,
+		"other model":  `{"Format":"isthmus last good rows","Version":1,"Model":"0123456789abcdef","Shard":"kubernetes/c1"}`,
+		"no model":     `{"Format":"isthmus last good rows","Version":1,"Shard":"kubernetes/c1"}`,
+		"foreign":      `{"Format":"something","Version":1,MODEL,"Shard":"kubernetes/c1"}`,
 		"no header":    `[]`,
-		"rows missing": `{"Format":"isthmus last good rows","Version":1,"Shard":"kubernetes/c1","Rows":1}`,
-		"rows left":    `{"Format":"isthmus last good rows","Version":1,"Shard":"kubernetes/c1"}{"Kind":"service"}{}`,
-		"other kind":   `{"Format":"isthmus last good rows","Version":1,"Shard":"kubernetes/c1","Rows":1}{"Kind":"x"}{}`,
-		"other enum":   `{"Format":"isthmus last good rows","Version":1,"Shard":"kubernetes/c1","Rows":1}{"Kind":"workload"}{"Health":"x"}`,
-		"no message":   `{"Format":"isthmus last good rows","Version":1,"Shard":"kubernetes/c1","Rows":1}{"Kind":"config"}{"Spec":{"Message":"no.such.Message"}}`,
+		"rows missing": `{"Format":"isthmus last good rows","Version":1,MODEL,"Shard":"kubernetes/c1","Rows":1}`,
+		"rows left":    `{"Format":"isthmus last good rows","Version":1,MODEL,"Shard":"kubernetes/c1"}{"Kind":"service"}{}`,
+		"other kind":   `{"Format":"isthmus last good rows","Version":1,MODEL,"Shard":"kubernetes/c1","Rows":1}{"Kind":"x"}{}`,
+		"other enum":   `{"Format":"isthmus last good rows","Version":1,MODEL,"Shard":"kubernetes/c1","Rows":1}{"Kind":"workload"}{"Health":"x"}`,
+		"no message":   `{"Format":"isthmus last good rows","Version":1,MODEL,"Shard":"kubernetes/c1","Rows":1}{"Kind":"config"}{"Spec":{"Message":"no.such.Message"}}`,
 	} {
+		text = strings.Replace(text, "MODEL", `"Model":"`+shape()+`"`, 1)
 		if _, _, err := decodeRows(strings.NewReader(text), shard); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
@@ -255,6 +258,38 @@ func TestOtherVersions(t *testing.T) {
 		if _, _, err := decode(&zipped, shard, 1<<30); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
+	}
+}
+
+// TestAcceptedVersion: what TestOtherVersions varies is otherwise accepted.
+func TestAcceptedVersion(t *testing.T) {
+	t.Parallel()
+	head := `{"Format":"isthmus last good rows","Version":1,"Model":"` + shape() + `","Shard":"kubernetes/c1","Rows":1}`
+	if _, s, err := decodeRows(strings.NewReader(head+`{"Kind":"workload","Key":"k"}{"Health":"healthy"}`), shard); err != nil || s.Len() != 1 {
+		t.Errorf("%v, err %v", s, err)
+	}
+}
+
+// TestShape: any other field, at whatever depth, is another shape.
+func TestShape(t *testing.T) {
+	t.Parallel()
+	type inner struct{ A int }
+	type more struct{ A, B int }
+	of := func(o any) string {
+		var out strings.Builder
+		describe(&out, reflect.TypeOf(o), map[reflect.Type]bool{})
+		return strings.NewReplacer("more", "inner").Replace(out.String())
+	}
+	for _, pair := range [][2]any{
+		{inner{}, more{}}, {[]inner{}, []more{}}, {map[string]*inner{}, map[string]*more{}}, {map[inner]int{}, map[more]int{}},
+		{struct{ X []inner }{}, struct{ X []more }{}}, {struct{ X int }{}, struct{ X uint }{}}, {struct{ X int }{}, struct{ Y int }{}},
+	} {
+		if of(pair[0]) == of(pair[1]) {
+			t.Errorf("%T and %T are one shape", pair[0], pair[1])
+		}
+	}
+	if shape() != shape() {
+		t.Error("the shape depends on chance")
 	}
 }
 
@@ -290,9 +325,10 @@ func FuzzDecodeRows(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(text.Bytes())
+	head := `{"Format":"isthmus last good rows","Version":1,"Model":"` + shape() + `","Shard":"kubernetes/c1","Rows":1}`
 	for _, kind := range []string{"service", "endpoints", "workload", "config"} {
-		f.Add([]byte(`{"Format":"isthmus last good rows","Version":1,"Shard":"kubernetes/c1","Rows":1}{"Kind":"` + kind + `","Key":"k"}{}`))
-		f.Add([]byte(`{"Format":"isthmus last good rows","Version":1,"Shard":"kubernetes/c1","Rows":1}{"Kind":"` + kind + `","Key":"k"} null`))
+		f.Add([]byte(head + `{"Kind":"` + kind + `","Key":"k"}{}`))
+		f.Add([]byte(head + `{"Kind":"` + kind + `","Key":"k"} null`))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_, s, err := decodeRows(bytes.NewReader(data), shard)

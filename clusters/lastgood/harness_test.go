@@ -73,8 +73,9 @@ func (h *hub) run(restore bool) *instance {
 
 func (in *instance) start() {
 	ctx, cancel := context.WithCancel(in.h.Context())
-	in.cancel, in.done = cancel, make(chan error, 1)
-	go func() { in.done <- in.wrapped.Run(ctx, in) }()
+	done := make(chan error, 1)
+	in.cancel, in.done = cancel, done
+	go func() { done <- in.wrapped.Run(ctx, in) }()
 	synctest.Wait()
 }
 

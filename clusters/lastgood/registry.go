@@ -26,13 +26,16 @@ type registry struct {
 	inner   model.Registry
 	opts    Options
 	file    *shardFile
-	serial  uint64
+	next    func() uint64 // gives a higher serial than any before
 	restore bool
 	log     *slog.Logger
+	turn    chan struct{} // full while it runs, for who is replaced and attached again may not have ended yet
 
-	// Owned by whoever runs it: runs follow each other.
-	known bool      // a full truth of inner has been passed on, in this run or before
-	held  time.Time // when what was restored was last known to hold; zero if nothing was restored
+	// Owned by who has the turn.
+	serial uint64    // of several instances only the newest writes
+	told   bool      // the last run was told to end
+	known  bool      // a full truth of inner has been passed on, in this run or before
+	held   time.Time // when what was restored was last known to hold; zero if nothing was restored
 }
 
 // Key implements model.Registry.
@@ -40,6 +43,15 @@ func (r *registry) Key() model.ShardKey { return r.inner.Key() }
 
 // Run implements model.Registry.
 func (r *registry) Run(ctx context.Context, out model.Sink) error {
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if r.told { // attached again after another
+		r.serial = r.next()
+	}
 	t := newTap(r, out)
 	var parts sync.WaitGroup
 	own, cancel := context.WithCancel(ctx)
@@ -56,6 +68,7 @@ func (r *registry) Run(ctx context.Context, out model.Sink) error {
 	}
 	k.save()
 	t.end()
+	r.told = ctx.Err() != nil
 	return err
 }
 

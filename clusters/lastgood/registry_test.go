@@ -1,6 +1,7 @@
 package lastgood_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -206,6 +207,9 @@ func TestForgotten(t *testing.T) {
 		in.stop()
 		h.wantFiles()
 		h.store.Forget(east) // twice does not matter
+		if n := h.store.Files(); n != 0 {
+			t.Errorf("%d files are remembered", n)
+		}
 
 		again := h.run(true)
 		h.pass(time.Minute)
@@ -233,6 +237,35 @@ func TestOldInstanceEndsLater(t *testing.T) {
 		in := h.run(true)
 		h.pass(time.Minute)
 		in.want("b", model.StateStale, "kept")
+		in.stop()
+	})
+}
+
+// TestAttachedAgain: an instance that was replaced, and runs again, keeps what it reports, though the one between has
+// written after it.
+func TestAttachedAgain(t *testing.T) {
+	inBubble(t, func(h *hub) {
+		old := h.run(true)
+		old.Registry.Replace(state("a"))
+		next := h.run(false)
+		next.Registry.Replace(state("b"))
+		old.cancel() // and it is started before it has ended
+		ended := old.done
+		old.start()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		h.pass(time.Minute)
+		old.Registry.Replace(state("c"))
+		next.stop() // writes
+		h.pass(time.Minute)
+		old.Registry.Put("d", service("d").Service)
+		h.pass(time.Minute)
+		old.stop()
+		h.restart()
+		in := h.run(true)
+		h.pass(time.Minute)
+		in.want("c d", model.StateStale, "kept")
 		in.stop()
 	})
 }

@@ -45,8 +45,8 @@ type Store struct {
 	found []model.ClusterID // at the start
 
 	mu     sync.Mutex
-	files  map[model.ShardKey]*shardFile // guarded by mu
-	serial uint64                        // guarded by mu: of the registry that was wrapped last
+	files  map[model.ShardKey]*shardFile // guarded by mu: of registries that were not forgotten
+	serial uint64                        // guarded by mu: the last number given
 }
 
 // temporary begins the names of files that are being written.
@@ -87,26 +87,33 @@ func (s *Store) Clusters() []model.ClusterID { return slices.Clone(s.found) }
 // reg can't: as a full truth that is stale since it was last known to hold, until reg's own comes. Only the first
 // registry of a cluster may restore, for the first full truth of a replacement is taken as proof that it works.
 func (s *Store) Wrap(reg model.Registry, restore bool) model.Registry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.serial++
-	return &registry{inner: reg, opts: s.opts, file: s.fileOf(reg.Key()), serial: s.serial, restore: restore,
+	return &registry{inner: reg, opts: s.opts, file: s.fileOf(reg.Key()), next: s.next, serial: s.next(), restore: restore, turn: make(chan struct{}, 1),
 		log: s.opts.Log.With("cluster", reg.Key().Cluster, "provider", reg.Key().Provider)}
 }
 
 // Forget removes what was kept of a registry that was detached. What instances wrapped so far still report is
 // not kept.
 func (s *Store) Forget(k model.ShardKey) {
+	f := s.fileOf(k)
 	s.mu.Lock()
-	f, serial := s.fileOf(k), s.serial
+	delete(s.files, k)
 	s.mu.Unlock()
-	if err := f.remove(serial); err != nil {
+	if err := f.remove(); err != nil {
 		s.opts.Log.Warn("last good rows of a detached cluster can't be removed", "cluster", k.Cluster, "provider", k.Provider, "err", err)
 	}
 }
 
-// fileOf is called with mu held.
+// next gives a number to an instance.
+func (s *Store) next() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serial++
+	return s.serial
+}
+
 func (s *Store) fileOf(k model.ShardKey) *shardFile {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	f := s.files[k]
 	if f == nil {
 		f = &shardFile{key: k, dir: s.opts.Dir, path: filepath.Join(s.opts.Dir, nameOf(k)), limit: s.opts.MaxBytes, turn: make(chan struct{}, 1)}
@@ -123,7 +130,7 @@ type shardFile struct {
 	// turn is full while the file is replaced or removed, by who then owns the rest.
 	turn   chan struct{}
 	newest uint64 // the newest instance that has written
-	ended  uint64 // instances up to this one belong to a registry that was detached
+	ended  bool   // the registry was detached: who comes after has another shardFile
 }
 
 // errOutdated tells an instance that its rows are not wanted any more.
@@ -163,17 +170,17 @@ func (f *shardFile) write(serial uint64, saved time.Time, rows map[model.RowKey]
 func (f *shardFile) inTurn(serial uint64, do func() error) error {
 	f.turn <- struct{}{}
 	defer func() { <-f.turn }()
-	if serial <= f.ended || serial < f.newest {
+	if f.ended || serial < f.newest {
 		return errOutdated
 	}
 	return do()
 }
 
-// remove removes the file and outdates the instances up to the serial.
-func (f *shardFile) remove(serial uint64) error {
+// remove removes the file and outdates all instances.
+func (f *shardFile) remove() error {
 	f.turn <- struct{}{}
 	defer func() { <-f.turn }()
-	f.ended = serial
+	f.ended = true
 	if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
