@@ -35,6 +35,9 @@ const (
 
 var failureNames = [...]string{"none", "server", "missing", "denied", "contact", "refused"}
 
+// answered reports that the server takes the credential and has said how it is.
+func (f failure) answered() bool { return f != failContact && f != failRefused }
+
 // String gives a word for metrics.
 func (f failure) String() string { return failureNames[f] }
 
@@ -46,7 +49,7 @@ type contact struct {
 
 	mu    sync.Mutex
 	feeds map[string]*health
-	down  bool          // there was no answer to the last request
+	down  bool          // the last requests for all that is required had no answer
 	up    chan struct{} // closed and renewed when there is one again
 }
 
@@ -65,18 +68,29 @@ type health struct {
 	what    string // in words: "pods"
 	need    need
 	failure failure
-	fails   int // in a row
+	fails   int // in a row: with answers, or without
 	text    string
 }
 
 // hopeless reports that a feed which can be done without is not waited for: a right is missing, or the
-// server fails for this kind again and again.
+// server fails for this kind, and that is so again and again. A server that has just started refuses what
+// it will allow in a moment, so one refusal means nothing.
 func (h health) hopeless() bool {
-	return h.need != requiredKind && (h.failure == failDenied || h.failure == failServer && h.fails >= patience)
+	return h.need != requiredKind && h.fails >= patience && (h.failure == failDenied || h.failure == failServer)
 }
 
-// patience is how many failures in a row are not hopeless yet.
-const patience = 5
+// refused reports that it is hopeless because a right is missing.
+func (h health) refused() bool { return h.hopeless() && h.failure == failDenied }
+
+// revoked reports that a right is missing for so long that somebody must have taken it.
+func (h health) revoked() bool { return h.failure == failDenied && h.fails >= forGood }
+
+// How many failures in a row are not passed over any more. Between them are the pauses of a backoff: with
+// the default timing the fifth is 3 to 4.5 s after the first, the eighth 25 to 38 s.
+const (
+	patience = 5
+	forGood  = 8
+)
 
 func newContact(host string, failed func(string, failure), wake func()) *contact {
 	return &contact{host: host, failed: failed, wake: wake, feeds: map[string]*health{}, up: make(chan struct{})}
@@ -105,23 +119,45 @@ func (c *contact) note(h *health, at place, op string, err error) {
 		c.failed(h.kind, f)
 	}
 	c.mu.Lock()
-	before := *h
-	h.fails++
-	if f == failNone {
-		h.fails = 0
-	}
-	h.failure, h.text = f, text
-	h.fails = min(h.fails, patience)
-	changed := before != *h
-	if c.down && f != failContact {
+	changed := h.note(f, text)
+	switch {
+	case f == failContact:
+		c.down = c.down || c.silent()
+	case c.down:
+		c.down = false
 		close(c.up)
 		c.up = make(chan struct{})
 	}
-	c.down = f == failContact
 	c.mu.Unlock()
 	if changed {
 		c.wake()
 	}
+}
+
+// note takes the outcome of one more request. It reports whether anything has changed.
+func (h *health) note(f failure, text string) bool {
+	before := *h
+	switch {
+	case f == failNone:
+		h.fails = 0
+	case f.answered() != h.failure.answered():
+		h.fails = 1
+	default:
+		h.fails = min(h.fails+1, forGood)
+	}
+	h.failure, h.text = f, text
+	return before != *h
+}
+
+// silent reports that nothing that is required has an answer: they are always asked for, so this is
+// noticed at once, and one request that never succeeds is not taken for it.
+func (c *contact) silent() bool {
+	for _, h := range c.feeds {
+		if h.need == requiredKind && h.failure != failContact {
+			return false
+		}
+	}
+	return true
 }
 
 // back is closed when the API server answers again: there is no need to wait any longer.
@@ -200,6 +236,12 @@ func (p place) words() string {
 	return w
 }
 
+// answered reports that an error is what the API server said, rather than that it said nothing.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.Is(err, errUnreadable) || errors.As(err, &status)
+}
+
 // explain sorts an error and says in a sentence what to do. Texts hold nothing that changes between
 // attempts, and nothing of a credential.
 func (c *contact) explain(at place, op string, err error) (failure, string) {
@@ -216,7 +258,7 @@ func (c *contact) explain(at place, op string, err error) (failure, string) {
 	switch code := status.Status().Code; {
 	case code == http.StatusUnauthorized:
 		return failRefused, c.host + " refuses the credential (401): it has expired or was revoked; give the cluster a new one"
-	case code == http.StatusForbidden && at.resource == "":
+	case code == http.StatusForbidden && (at.resource == "" || op == lookFor):
 		return failDenied, "the right to see which kinds are served is missing (403): bind the cluster role system:discovery to the credential's account"
 	case code == http.StatusForbidden:
 		return failDenied, fmt.Sprintf("the right to %s %s is missing (403): allow get, list and watch of it to the credential's account", op, at.words())

@@ -30,10 +30,11 @@ type kinds struct {
 	defined *defined
 	changed chan struct{} // what is served may have changed
 	feeds   map[string]*customFeed
+	doubts  map[string]func(op string, err error) // outcomes of looks for kinds that are not known to be served or not
 
 	mu      sync.Mutex
-	looked  bool // the first look has been
-	denied  bool // it was refused
+	looked  bool            // the first look has been
+	doubted map[string]bool // the keys of doubts
 	running map[string]*table
 }
 
@@ -57,7 +58,8 @@ const (
 )
 
 func newKinds(r *run) *kinds {
-	k := &kinds{run: r, wanted: optional(r.opts), changed: make(chan struct{}, 1), feeds: map[string]*customFeed{}, running: map[string]*table{}}
+	k := &kinds{run: r, wanted: optional(r.opts), changed: make(chan struct{}, 1),
+		feeds: map[string]*customFeed{}, doubts: map[string]func(string, error){}, doubted: map[string]bool{}, running: map[string]*table{}}
 	k.defined = &defined{changed: k.poke, names: map[string]bool{}}
 	return k
 }
@@ -90,32 +92,60 @@ func (k *kinds) follow(ctx context.Context) {
 	retry := t.backoff()
 	for ctx.Err() == nil {
 		wait := jitter(t.Discovery)
-		found, err := k.discover(ctx)
-		switch {
-		case ctx.Err() != nil:
+		found, failed, err := k.discover(ctx)
+		if ctx.Err() != nil {
 			return
-		case err != nil:
-			wait = retry.after(err)
-			if apierrors.IsForbidden(err) {
-				k.note(true)
-			}
-		default:
-			retry.reset()
-			if k.apply(ctx, found, time.Now()) {
+		}
+		if err == nil {
+			if k.apply(ctx, found, failed, time.Now()) {
 				wait = min(wait, t.Absent)
 			}
-			k.note(false)
+			k.doubt(failed)
+			err = anyOf(failed)
+		}
+		if err != nil {
+			wait = min(wait, retry.after(err))
+		} else {
+			retry.reset()
 		}
 		k.await(ctx, wait)
 	}
 }
 
-// note tells how a look went; one without an answer tells nothing.
-func (k *kinds) note(denied bool) {
+// doubt notes after a look which kinds could not be looked for.
+func (k *kinds) doubt(failed map[string]error) {
+	for _, c := range k.wanted {
+		err, outcome := failed[c.kind], k.doubts[c.kind]
+		switch {
+		case err != nil && k.feeds[c.kind] != nil: // it is read in the version that is known
+		case err != nil:
+			if outcome == nil {
+				outcome = k.run.contact.track(c.kind, place{group: c.group, resource: c.resource}, optionalKind)
+				k.doubts[c.kind] = outcome
+			}
+			outcome(lookFor, err)
+		case outcome != nil:
+			delete(k.doubts, c.kind)
+			if k.feeds[c.kind] == nil {
+				k.run.contact.forget(c.kind)
+			}
+		}
+	}
 	k.mu.Lock()
-	k.looked, k.denied = true, denied
+	k.looked, k.doubted = true, map[string]bool{}
+	for kind := range k.doubts {
+		k.doubted[kind] = true
+	}
 	k.mu.Unlock()
 	k.run.queue.poke()
+}
+
+// anyOf gives one of the errors; they are of one server.
+func anyOf(errs map[string]error) error {
+	for _, err := range errs {
+		return err
+	}
+	return nil
 }
 
 // await waits for the time of the next look. Definitions come in groups, so they are given a moment.
@@ -131,13 +161,21 @@ func (k *kinds) await(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// discover gives the version to read of each wanted kind that is served: the newest.
-func (k *kinds) discover(ctx context.Context) (map[string]string, error) {
+// lookFor is the operation of a look for one kind.
+const lookFor = "tell of"
+
+// discover gives the version to read of each wanted kind that is served: the newest. A group that can't be
+// looked at leaves its kinds in doubt, and no others.
+func (k *kinds) discover(ctx context.Context) (found map[string]string, failed map[string]error, err error) {
 	var groups metav1.APIGroupList
-	if err := k.get(ctx, &groups, "apis"); err != nil {
-		return nil, err
+	err = k.get(ctx, &groups, "apis")
+	if ctx.Err() == nil {
+		k.run.discovery("get", err)
 	}
-	found := map[string]string{}
+	if err != nil {
+		return nil, nil, err
+	}
+	found, failed = map[string]string{}, map[string]error{}
 	for _, g := range groups.Groups {
 		var versions []string
 		for _, v := range g.Versions {
@@ -145,47 +183,42 @@ func (k *kinds) discover(ctx context.Context) (map[string]string, error) {
 		}
 		slices.SortFunc(versions, func(a, b string) int { return version.CompareKubeAwareVersionStrings(b, a) })
 		for _, v := range versions {
-			if err := k.discoverVersion(ctx, g.Name, v, found); err != nil {
-				return nil, err
-			}
+			k.discoverVersion(ctx, g.Name, v, found, failed)
 		}
 	}
-	return found, nil
+	return found, failed, nil
 }
 
-func (k *kinds) discoverVersion(ctx context.Context, group, v string, found map[string]string) error {
-	left := slices.DeleteFunc(slices.Clone(k.wanted), func(c custom) bool { return c.group != group || found[c.kind] != "" })
+// discoverVersion looks for the kinds of a group that no newer version has, nor may have.
+func (k *kinds) discoverVersion(ctx context.Context, group, v string, found map[string]string, failed map[string]error) {
+	left := slices.DeleteFunc(slices.Clone(k.wanted), func(c custom) bool { return c.group != group || found[c.kind] != "" || failed[c.kind] != nil })
 	if len(left) == 0 {
-		return nil
+		return
 	}
 	var list metav1.APIResourceList
-	if err := k.get(ctx, &list, "apis", group, v); err != nil {
-		return err
-	}
+	err := k.get(ctx, &list, "apis", group, v)
 	for _, c := range left {
+		if err != nil && !apierrors.IsNotFound(err) {
+			failed[c.kind] = err
+		}
 		for _, r := range list.APIResources {
 			if r.Name == c.resource && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") {
 				found[c.kind] = v
 			}
 		}
 	}
-	return nil
 }
 
 func (k *kinds) get(ctx context.Context, out runtime.Object, path ...string) error {
-	err := k.run.api.list(ctx, k.run.api.custom.Get().AbsPath(path...).MaxRetries(0), out)
-	if ctx.Err() == nil {
-		k.run.discovery("get", err)
-	}
-	return err
+	return k.run.api.list(ctx, k.run.api.custom.Get().AbsPath(path...).MaxRetries(0), out)
 }
 
 // apply starts and stops feeds. It reports whether a kind may be going.
-func (k *kinds) apply(ctx context.Context, found map[string]string, now time.Time) (doubt bool) {
+func (k *kinds) apply(ctx context.Context, found map[string]string, failed map[string]error, now time.Time) (doubt bool) {
 	for _, c := range k.wanted {
 		f, v := k.feeds[c.kind], found[c.kind]
 		switch {
-		case f == nil && v == "":
+		case f == nil && v == "", failed[c.kind] != nil:
 		case f == nil:
 			k.start(ctx, c, v, k.run.table(c.kind))
 		case v == f.version:
@@ -257,15 +290,15 @@ func (k *kinds) drop(kind string) {
 // state gives what is known of a kind.
 func (k *kinds) state(kind string) kindState {
 	k.mu.Lock()
-	t, looked, denied := k.running[kind], k.looked, k.denied
+	t, looked, doubted := k.running[kind], k.looked, k.doubted[kind]
 	k.mu.Unlock()
 	switch {
 	case t != nil && t.ready():
 		return kindRead
-	case t != nil && k.run.contact.of(kind).hopeless(), t == nil && looked && denied:
-		return kindHopeless
-	case t == nil && looked:
+	case t == nil && looked && !doubted:
 		return kindAbsent
+	case k.run.contact.of(kind).hopeless(), !looked && k.run.contact.of(discovery).refused():
+		return kindHopeless
 	}
 	return kindPending
 }

@@ -146,22 +146,95 @@ func TestIncident14MissingRightOfAnOptionalKind(t *testing.T) {
 	w.awaitNoProblem()
 }
 
-// A right that is taken keeps what was read, and says so.
+// A server that has just started refuses what it will allow in a moment: the first truth lacks nothing.
+func TestIncident14MomentsOfRefusal(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"list workloadentries.networking.istio.io", "get apis", "get apis/" + istio, "list configmaps"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := newAPIServer(t)
+			s.define(istio, entries)
+			s.apply(web)
+			s.apply(entry)
+			s.denyTimes(what, 3)
+			w := watch(t, kube.New(options(s)))
+			w.awaitRows(append(webRows, entryRow)...)
+			w.awaitState(model.StateLive)
+			w.awaitNoProblem()
+			if len(w.puts) > 0 {
+				t.Errorf("the first truth lacks %v", w.puts)
+			}
+		})
+	}
+}
+
+// Kinds of a group that can't be looked at are a problem, and nothing waits for them.
+func TestIncident14OneGroupCannotBeLookedAt(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	const gateways = "gateway.networking.k8s.io/v1"
+	s.define(istio, entries)
+	s.serve(gateways, "gateways")
+	s.apply(web)
+	s.apply(entry)
+	s.fail("get apis/"+gateways, http.StatusServiceUnavailable)
+	reg := kube.New(options(s))
+	w := watch(t, reg)
+	w.awaitRows(append(webRows, entryRow)...)
+	w.awaitState(model.StateLive)
+	w.awaitProblem("gateways.gateway.networking.k8s.io", "tell of gateways.gateway.networking.k8s.io (503)")
+	if slices.Contains(reg.Serves(), kube.KindKubernetesGateway) {
+		t.Errorf("serves %v", reg.Serves())
+	}
+	// A kind that is read goes on while its group can't be looked at.
+	s.fail("get apis/"+istio, http.StatusServiceUnavailable)
+	s.apply(strings.ReplaceAll(entry, "vm", "vm2"))
+	w.awaitRows(append(webRows, entryRow, entryRow+"2")...)
+	s.fail("get apis/"+gateways, 0)
+	w.awaitNoProblem()
+	w.until("gateways", func() bool { return slices.Contains(reg.Serves(), kube.KindKubernetesGateway) })
+	s.fail("get apis/"+istio, 0)
+	s.undefine(istio, entries)
+	w.awaitRows(webRows...)
+	w.awaitNoProblem()
+}
+
+// A group that stops to be served while it could not be looked at is no problem any more.
+func TestGroupThatGoesInDoubt(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.serve(istio, entries)
+	s.fail("get apis/"+istio, http.StatusServiceUnavailable)
+	w := watch(t, kube.New(options(s)))
+	w.awaitProblem("workloadentries.networking.istio.io", "(503)")
+	w.awaitRows()
+	s.withdraw(istio, entries)
+	w.awaitNoProblem()
+}
+
+// A right that is taken keeps what was read, and says so. What replaces the instance need not have it.
 func TestRightOfAnOptionalKindIsTaken(t *testing.T) {
 	t.Parallel()
 	s := newAPIServer(t)
 	s.define(istio, entries)
 	s.apply(entry)
-	w := watch(t, kube.New(options(s)))
+	reg := kube.New(options(s))
+	w := watch(t, reg)
 	w.awaitRows(entryRow)
+	serves := func() bool { return slices.Contains(reg.Serves(), kube.KindWorkloadEntry) }
+	if !serves() {
+		t.Errorf("serves %v", reg.Serves())
+	}
 	s.deny("workloadentries.networking.istio.io")
 	w.awaitProblem("workloadentries.networking.istio.io", "watch", "what was read before stays")
 	w.awaitState(model.StateLive)
 	w.awaitRows(entryRow)
+	w.until("the kind to be done without", func() bool { return !serves() })
 	s.remove("workloadentries.networking.istio.io", "shop/vm")
 	s.allow("workloadentries.networking.istio.io")
 	w.awaitRows()
 	w.awaitNoProblem()
+	w.until("the kind to be read", serves)
 }
 
 // What an instance replaces could read, it must read before it takes over.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"time"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -190,5 +191,5 @@ func (r *meshRun) report() {
 			problems = append(problems, s.problems...)
 		}
 	}
-	r.session.report(r.synced, "", problems)
+	r.session.report(r.synced, "", r.reporter.listed(time.Now(), problems))
 }

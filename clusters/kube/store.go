@@ -19,6 +19,7 @@ type Store struct {
 	objects    map[model.ObjectKey]*stored
 	rows       map[model.RowKey]model.Object
 	problems   map[model.ObjectKey][]string
+	wrong      bool // problems have changed
 	dependents map[fact]*refSet
 	look       recorder
 
@@ -111,6 +112,13 @@ func (s *Store) State() *model.ShardState {
 // Problems gives what is wrong with each object that has something wrong with it, until the next change.
 func (s *Store) Problems() map[model.ObjectKey][]string { return s.problems }
 
+// ProblemsChanged reports whether Problems would give something else than when this was last asked.
+func (s *Store) ProblemsChanged() bool {
+	wrong := s.wrong
+	s.wrong = false
+	return wrong
+}
+
 func (s *Store) forget(ref model.ObjectKey, st *stored) {
 	for _, f := range st.facts {
 		if s.dependents[f].remove(ref) {
@@ -127,7 +135,7 @@ func (s *Store) reconvert(dirty map[model.ObjectKey]struct{}) []model.Event {
 		if st == nil {
 			continue
 		}
-		before := st.rows
+		before, wrong := st.rows, s.problems[ref]
 		st.rows = nil
 		delete(s.problems, ref)
 		if st.obj.Value == nil {
@@ -135,6 +143,7 @@ func (s *Store) reconvert(dirty map[model.ObjectKey]struct{}) []model.Event {
 		} else {
 			s.convert(ref, st, changed)
 		}
+		s.wrong = s.wrong || !slices.Equal(wrong, s.problems[ref])
 		for _, k := range before {
 			if !slices.Contains(st.rows, k) {
 				delete(s.rows, k)

@@ -32,10 +32,10 @@ type Timing struct {
 	List time.Duration // for one page of a list; 60 s
 
 	Retry     time.Duration // first pause after a failure; doubles; 200 ms
-	RetryMax  time.Duration // longest pause; 15 s, plus up to half of it
-	Denied    time.Duration // between attempts to read what may not be read; 60 s
+	RetryMax  time.Duration // longest pause, also before a right that was granted is noticed; 12 s, plus up to half of it
 	Discovery time.Duration // between looks at the kinds that are served, when nothing tells of changes; 30 s
 	Absent    time.Duration // how long a kind must be missing before its objects are believed to be gone; 10 s
+	Explain   time.Duration // a first sync that takes longer says what it waits for; 10 s
 }
 
 func (t Timing) withDefaults() Timing {
@@ -45,10 +45,10 @@ func (t Timing) withDefaults() Timing {
 	def(&t.Pong, 5*time.Second)
 	def(&t.List, time.Minute)
 	def(&t.Retry, 200*time.Millisecond)
-	def(&t.RetryMax, 15*time.Second)
-	def(&t.Denied, time.Minute)
+	def(&t.RetryMax, 12*time.Second)
 	def(&t.Discovery, 30*time.Second)
 	def(&t.Absent, 10*time.Second)
+	def(&t.Explain, 10*time.Second)
 	return t
 }
 

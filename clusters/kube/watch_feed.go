@@ -198,18 +198,23 @@ func outdated(err error) bool {
 type backoff struct {
 	timing Timing
 	next   time.Duration
+	began  time.Time // when the pauses were short last
+	silent bool      // the last attempt had no answer
 }
 
 func (t Timing) backoff() backoff { return backoff{timing: t, next: t.Retry} }
 
-func (b *backoff) reset() { b.next = b.timing.Retry }
+func (b *backoff) reset() { b.next, b.began = b.timing.Retry, time.Now() }
 
-// after gives the pause after an attempt: short at first; long if what was refused needs somebody to act;
-// what the server asks for, within bounds.
+// after gives the pause after an attempt: short at first, then longer and longer; what the server asks
+// for, within bounds. The pauses are short again when a server that did not answer does: what it says
+// while it starts is not true for long.
 func (b *backoff) after(err error) time.Duration {
-	if apierrors.IsForbidden(err) {
-		return jitter(b.timing.Denied)
+	silent := err != nil && !answered(err)
+	if b.silent && !silent && time.Since(b.began) > settled {
+		b.reset()
 	}
+	b.silent = silent
 	d := b.next
 	b.next = min(2*b.next, b.timing.RetryMax)
 	if s, ok := apierrors.SuggestsClientDelay(err); ok {

@@ -20,7 +20,7 @@ const patience = 20 * time.Second
 // quick are timings at which tests need not wait.
 var quick = kube.Timing{
 	Dial: time.Second, Ping: 200 * time.Millisecond, Pong: 200 * time.Millisecond, List: 5 * time.Second, Retry: 5 * time.Millisecond,
-	RetryMax: 20 * time.Millisecond, Denied: 30 * time.Millisecond, Discovery: 50 * time.Millisecond, Absent: 100 * time.Millisecond,
+	RetryMax: 20 * time.Millisecond, Discovery: 50 * time.Millisecond, Absent: 100 * time.Millisecond,
 }
 
 // watcher is a running registry and what it told.

@@ -16,7 +16,7 @@ import (
 // brisk are timings for real servers.
 var brisk = kube.Timing{
 	Dial: 2 * time.Second, Ping: 500 * time.Millisecond, Pong: 500 * time.Millisecond,
-	Retry: 20 * time.Millisecond, RetryMax: 200 * time.Millisecond, Denied: 200 * time.Millisecond, Discovery: time.Second, Absent: 2 * time.Second,
+	Retry: 20 * time.Millisecond, RetryMax: 200 * time.Millisecond, Discovery: time.Second, Absent: 2 * time.Second,
 }
 
 func real(cfg *rest.Config) kube.Options {

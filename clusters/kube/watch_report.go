@@ -21,9 +21,9 @@ type reporter struct {
 	status model.Status
 }
 
-// report gives the new status and whether it differs from the last one.
+// report gives the new status and whether it differs from the last one. Problems are as listed gives them.
 func (r *reporter) report(now time.Time, state model.State, err string, problems []model.Problem) (model.Status, bool) {
-	next := model.Status{State: state, Since: now, Err: err, Problems: r.date(now, problems)}
+	next := model.Status{State: state, Since: now, Err: err, Problems: problems}
 	if r.status.State == state {
 		next.Since = r.status.Since
 	}
@@ -35,14 +35,14 @@ func (r *reporter) report(now time.Time, state model.State, err string, problems
 	return next, true
 }
 
-// date gives each problem the time at which it was first seen, sorts them, and keeps the first.
-func (r *reporter) date(now time.Time, problems []model.Problem) []model.Problem {
+// listed sorts problems, keeps the first, and gives each the time at which it was first seen.
+func (r *reporter) listed(now time.Time, problems []model.Problem) []model.Problem {
 	slices.SortFunc(problems, func(a, b model.Problem) int {
 		return cmp.Or(strings.Compare(a.Item, b.Item), strings.Compare(a.Reason, b.Reason))
 	})
 	problems = slices.Compact(problems)
 	if more := len(problems) - maxProblems; more > 0 {
-		problems = append(problems[:maxProblems], model.Problem{Reason: fmt.Sprintf("%d more problems are not listed", more)})
+		problems = append(slices.Clone(problems[:maxProblems]), model.Problem{Reason: fmt.Sprintf("%d more problems are not listed", more)})
 	}
 	seen := make(map[[2]string]time.Time, len(r.status.Problems))
 	for _, p := range r.status.Problems {

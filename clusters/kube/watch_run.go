@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +30,16 @@ type run struct {
 	selects  []labels.Selector
 	selected map[string]bool // namespaces, while there are selectors
 	synced   bool
+	began    time.Time
+	found    complaints
+}
+
+// complaints are what is wrong, as it was when that was last looked at.
+type complaints struct {
+	problems []model.Problem
+	stale    bool
+	next     time.Time   // when to look again, at the earliest
+	later    *time.Timer // that looks then; nil if there is none
 }
 
 // batch is how many objects are converted as one step.
@@ -43,7 +55,7 @@ func newRun(o Options, key model.ShardKey, out model.Sink) (*run, error) {
 		return nil, err
 	}
 	r := &run{
-		session: s, tables: map[string]*table{}, selects: selects, selected: map[string]bool{},
+		session: s, tables: map[string]*table{}, selects: selects, selected: map[string]bool{}, began: time.Now(),
 		store: NewStore(Converter{Shard: key, DomainSuffix: o.DomainSuffix, TrustDomain: o.TrustDomain,
 			SystemNamespace: o.SystemNamespace, MCS: o.MCS, ConfigCluster: o.ConfigCluster}),
 	}
@@ -63,6 +75,7 @@ func newRun(o Options, key model.ShardKey, out model.Sink) (*run, error) {
 
 // loop follows the cluster until ctx ends; all that it started has ended when it returns.
 func (r *run) loop(ctx context.Context) error {
+	defer time.AfterFunc(r.api.timing.Explain, r.queue.poke).Stop()
 	return r.follow(ctx, r.turn, r.kinds.follow)
 }
 
@@ -119,16 +132,17 @@ func (r *run) waiting() []string {
 	return out
 }
 
-// serves lists the optional kinds that are read.
+// serves lists the optional kinds that are read. One that may no longer be read, though what was read stays,
+// is not among them: whoever took the right can go on to replace the credential.
 func (r *run) serves() []string {
 	out := []string{}
 	for _, kind := range r.optional {
-		if t := r.tables[kind]; t.ready() {
+		if r.tables[kind].ready() && !r.contact.of(kind).revoked() {
 			out = append(out, kind)
 		}
 	}
 	for _, c := range r.kinds.wanted {
-		if r.kinds.state(c.kind) == kindRead {
+		if r.kinds.state(c.kind) == kindRead && !r.contact.of(c.kind).revoked() {
 			out = append(out, c.kind)
 		}
 	}
@@ -153,26 +167,60 @@ func (r *run) choose(namespace string, o Object, exists bool) {
 	} else {
 		delete(r.selected, namespace)
 	}
+	r.found.stale = true
 	for _, t := range r.tables {
 		t.requeue(namespace)
 	}
 	r.kinds.each(func(t *table) { t.requeue(namespace) })
 }
 
-// wanted reports whether an object is read: those of namespaces that are not selected are not.
+// wanted reports whether an object is read: those of namespaces that are not selected are not. The system
+// namespace always is: its label puts all endpoints on a network, of which its Services are the gateways,
+// and a network whose gateways are not seen would be taken for one that can be reached without.
 func (r *run) wanted(k model.ObjectKey) bool {
-	return len(r.selects) == 0 || k.Namespace == "" || k.Namespace == r.opts.SystemNamespace && k.Kind == KindConfigMap || r.selected[k.Namespace]
+	return len(r.selects) == 0 || k.Namespace == "" || k.Namespace == r.opts.SystemNamespace || r.selected[k.Namespace]
 }
 
 // report tells the sink how it stands, if that has changed.
-func (r *run) report() { r.session.report(r.synced, r.unsynced(), r.problems()) }
+func (r *run) report() {
+	r.complaints(time.Now())
+	r.session.report(r.synced, r.unsynced(), r.found.problems)
+}
 
-// unsynced says what the first sync waits for, if that is a right: the rest is a matter of time.
+// complaints looks at what is wrong if that has changed. However many odd objects a cluster has, and however
+// often they change, no more than a twentieth of the time goes into it.
+func (r *run) complaints(now time.Time) {
+	c := &r.found
+	queue, store := r.queue.complaints(), r.store.ProblemsChanged()
+	c.stale = c.stale || queue || store
+	switch {
+	case !c.stale:
+	case now.Before(c.next):
+		if c.later == nil {
+			c.later = time.AfterFunc(c.next.Sub(now), r.queue.poke)
+		}
+	default:
+		c.problems, c.stale, c.later = r.reporter.listed(now, r.problems()), false, nil
+		c.next = now.Add(20 * time.Since(now))
+	}
+}
+
+// unsynced says what the first sync waits for: a right that it needs, or, if it takes long, whatever it is.
 func (r *run) unsynced() string {
+	if r.synced {
+		return ""
+	}
 	for _, h := range r.contact.hopeless() {
 		if slices.Contains(r.opts.Needs, h.kind) {
 			return h.text + "; what this replaces could read it"
 		}
+	}
+	if waiting := r.waiting(); len(waiting) > 0 && time.Since(r.began) >= r.api.timing.Explain {
+		const some = 3
+		if more := len(waiting) - some; more > 0 {
+			waiting = append(waiting[:some:some], fmt.Sprintf("%d more kinds", more))
+		}
+		return "still reading " + strings.Join(waiting, ", ")
 	}
 	return ""
 }
@@ -184,6 +232,9 @@ func (r *run) problems() []model.Problem {
 		out = append(out, model.Problem{Item: h.what, Reason: h.text + "; what was read before stays"})
 	}
 	add := func(k model.ObjectKey, reasons []string) {
+		if !r.wanted(k) {
+			return
+		}
 		for _, why := range reasons {
 			out = append(out, model.Problem{Item: k.String(), Reason: why})
 		}

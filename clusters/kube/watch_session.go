@@ -36,18 +36,14 @@ func newSession(o Options, key model.ShardKey, out model.Sink) (*session, error)
 		return nil, fmt.Errorf("the credential can't be used: %w", err)
 	}
 	s := &session{opts: o, key: key, out: out, api: a, queue: newQueue(), reporter: reporter{log: o.Log, key: key}}
-	s.contact = newContact(a.host, func(kind string, f failure) { o.Metrics.failed(o.Cluster, kind, f) }, s.queue.poke)
+	s.contact = newContact(a.host, func(kind string, f failure) { o.Metrics.failed(o.Cluster, kind, f) }, s.queue.complain)
 	return s, nil
 }
 
 // read adds a feed of a built-in kind and gives the table that it fills.
 func (s *session) read(b builtin, need need) *table {
 	t := s.table(b.kind)
-	f := s.feed(b.at, s.api.core, b.page, t, s.contact.track(b.name(), b.at, need))
-	if need == requiredKind { // everything waits for the right
-		f.timing.Denied = f.timing.RetryMax
-	}
-	s.feeds = append(s.feeds, f)
+	s.feeds = append(s.feeds, s.feed(b.at, s.api.core, b.page, t, s.contact.track(b.name(), b.at, need)))
 	return t
 }
 
@@ -107,8 +103,8 @@ func (s *session) knock(ctx context.Context) bool {
 	}
 }
 
-// report tells the sink how it stands, if that has changed. Before the first full truth a reason of the
-// registry's own may say what it waits for.
+// report tells the sink how it stands, if that has changed, with problems as the reporter lists them. Before
+// the first full truth a reason of the registry's own may say what it waits for.
 func (s *session) report(synced bool, waiting string, problems []model.Problem) {
 	state, why := model.StateLive, s.contact.lost()
 	switch {

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,8 +16,9 @@ import (
 type queue struct {
 	wake chan struct{} // has one element when there is something to do
 
-	mu   sync.Mutex
-	keys map[model.ObjectKey]*table
+	mu    sync.Mutex
+	keys  map[model.ObjectKey]*table
+	wrong bool // what is wrong has changed
 }
 
 func newQueue() *queue {
@@ -36,6 +38,23 @@ func (q *queue) add(k model.ObjectKey, t *table) {
 	q.keys[k] = t
 	q.mu.Unlock()
 	q.poke()
+}
+
+// complain notes that what is wrong, with objects or with how they are read, may have changed.
+func (q *queue) complain() {
+	q.mu.Lock()
+	q.wrong = true
+	q.mu.Unlock()
+	q.poke()
+}
+
+// complaints reports whether there was one since it was last asked.
+func (q *queue) complaints() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	wrong := q.wrong
+	q.wrong = false
+	return wrong
 }
 
 // take removes up to n keys.
@@ -98,7 +117,7 @@ func (t *table) complete(seen map[types.NamespacedName]struct{}) {
 	t.mu.Lock()
 	t.full, t.synced = kept < len(seen), true
 	t.mu.Unlock()
-	t.queue.poke()
+	t.queue.complain()
 }
 
 // lacking implements store.
@@ -126,9 +145,12 @@ func (t *table) set(obj runtime.Object) {
 	if ok && o.Ref != key {
 		faults, ok = []string{"its metadata can be read in two ways"}, false
 	}
-	switch event := t.put(key, o, faults, ok); event {
+	event, wrong := t.put(key, o, faults, ok)
+	if wrong {
+		t.queue.complain()
+	}
+	switch event {
 	case "":
-		t.queue.poke()
 	case "updatesame":
 		t.event(t.kind, event)
 	default:
@@ -138,36 +160,37 @@ func (t *table) set(obj runtime.Object) {
 }
 
 // put keeps an object, if it could be decoded, and what is wrong with it. It gives what that was: "add",
-// "update" or "updatesame"; "" if nothing was kept.
-func (t *table) put(key model.ObjectKey, o Object, faults []string, ok bool) (event string) {
+// "update" or "updatesame"; "" if nothing was kept; and whether what is wrong has changed.
+func (t *table) put(key model.ObjectKey, o Object, faults []string, ok bool) (event string, wrong bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old, known := t.rows[key.Namespace][key.Name]
 	if !known && t.count+len(t.faults) >= t.limit {
-		t.full = true
-		return ""
+		wrong, t.full = !t.full, true
+		return "", wrong
 	}
 	if known && !ok {
 		faults[0] += "; its last good content stays"
 	}
+	wrong = !slices.Equal(t.faults[key], faults)
 	if t.faults[key] = faults; len(faults) == 0 {
 		delete(t.faults, key)
 	}
 	switch {
 	case !ok:
-		return ""
+		return "", wrong
 	case known && old.Revision == o.Revision && o.Revision != "":
-		return "updatesame"
+		return "updatesame", wrong
 	case known:
 		t.rows[key.Namespace][key.Name] = o
-		return "update"
+		return "update", wrong
 	}
 	if t.rows[key.Namespace] == nil {
 		t.rows[key.Namespace] = map[string]Object{}
 	}
 	t.rows[key.Namespace][key.Name] = o
 	t.count++
-	return "add"
+	return "add", wrong
 }
 
 // decode gives the object, and what is wrong with it: without ok it can't be used at all.
@@ -201,12 +224,12 @@ func (t *table) drop(key model.ObjectKey) {
 	}
 	delete(t.faults, key)
 	t.mu.Unlock()
-	switch {
-	case known:
+	if known {
 		t.event(t.kind, "delete")
 		t.queue.add(key, t)
-	case faulty:
-		t.queue.poke()
+	}
+	if faulty {
+		t.queue.complain()
 	}
 }
 

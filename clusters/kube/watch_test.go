@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	meshconfig "istio.io/api/mesh/v1alpha1"
@@ -193,6 +194,54 @@ func TestSelectors(t *testing.T) {
 	w.awaitRows(bank[:2]...)
 	s.remove("namespaces", "/bank")
 	w.awaitRows()
+}
+
+// The system namespace is read whatever is selected: its label names the network of all endpoints, and its
+// Services are that network's gateways.
+func TestIncident61SelectorsHideNoGateway(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.apply(web)
+	s.apply(`
+kind: Namespace
+metadata: {name: istio-system, labels: {topology.istio.io/network: n1}}
+---
+kind: Service
+metadata: {name: eastwest, namespace: istio-system, labels: {topology.istio.io/network: n1}}
+spec: {type: LoadBalancer, clusterIP: 10.0.0.9, ports: [{name: tls, port: 15443}]}
+status: {loadBalancer: {ingress: [{ip: 203.0.113.1}]}}`)
+	o := options(s)
+	o.Selectors = []*meshconfig.LabelSelector{{MatchLabels: map[string]string{"mesh": "on"}}}
+	w := watch(t, kube.New(o))
+	gateway := "service Service/istio-system/eastwest"
+	w.awaitRows(gateway)
+	s.set(object{"kind": "Namespace", "metadata": object{"name": "shop", "labels": object{"mesh": "on"}}})
+	w.awaitRows(append([]string{gateway}, webRows...)...)
+	s.set(object{"kind": "Namespace", "metadata": object{"name": "istio-system", "labels": object{"mesh": "on"}}})
+	s.set(object{"kind": "Namespace", "metadata": object{"name": "istio-system"}})
+	s.set(object{"kind": "Namespace", "metadata": object{"name": "shop"}})
+	w.awaitRows(gateway)
+}
+
+// A first sync that takes long says what it waits for.
+func TestFirstSyncSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.apply(web)
+	s.serve(istio, entries)
+	release := s.hold("list workloadentries.networking.istio.io")
+	o := options(s)
+	o.Timing.Explain = 10 * time.Millisecond
+	w := watch(t, kube.New(o))
+	w.awaitErr("still reading workloadentries.networking.istio.io")
+	if w.replaces > 0 {
+		t.Error("it has synced without")
+	}
+	release()
+	w.awaitState(model.StateLive)
+	if w.status.Err != "" {
+		t.Errorf("err %q while live", w.status.Err)
+	}
 }
 
 func TestSelectorsThatCannotBe(t *testing.T) {

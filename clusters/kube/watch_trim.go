@@ -57,7 +57,7 @@ func trimPod(p *corev1.Pod) {
 	}
 	p.Spec = corev1.PodSpec{
 		Containers: kept, InitContainers: inits, NodeName: intern(p.Spec.NodeName), ServiceAccountName: intern(p.Spec.ServiceAccountName),
-		HostNetwork: p.Spec.HostNetwork, Hostname: p.Spec.Hostname, Subdomain: p.Spec.Subdomain,
+		Hostname: p.Spec.Hostname, Subdomain: p.Spec.Subdomain,
 	}
 	var ready []corev1.PodCondition
 	for _, c := range p.Status.Conditions {
