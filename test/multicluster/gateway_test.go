@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/isthmus-mesh/isthmus/test/env"
 )
 
@@ -96,12 +98,38 @@ func TestDefect09GatewaysThatDifferInTheirNetworkOnly(t *testing.T) {
 	m.serve()
 	first := m.proxy("client.shop", "network=n1")
 	first.has("foo.shop", "10.0.0.1", "203.0.113.2:15443")
-	for range 2 {
-		other := m.replica()
-		p := other.proxy("client.shop", "network=n1")
-		p.has("foo.shop", "10.0.0.1", "203.0.113.2:15443")
-		if a, b := fmt.Sprint(first.endpoints("foo.shop")), fmt.Sprint(p.endpoints("foo.shop")); a != b {
-			t.Errorf("two hubs disagree:\n %s\n %s", a, b)
-		}
+	other := m.replica()
+	p := other.proxy("client.shop", "network=n1")
+	p.has("foo.shop", "10.0.0.1", "203.0.113.2:15443")
+	if a, b := fmt.Sprint(first.endpoints("foo.shop")), fmt.Sprint(p.endpoints("foo.shop")); a != b {
+		t.Errorf("two hubs disagree:\n %s\n %s", a, b)
 	}
+}
+
+// A gateway without load balancer: at the node ports of chosen nodes, or at external IPs.
+func TestGatewaysAtNodesAndExternalIPs(t *testing.T) {
+	m := newMesh(t, 1)
+	m.foo(primary, "c1")
+	m.network(primary, "n1", "203.0.113.1")
+	m.network("c1", "n2")
+	edge := func(ip string) *corev1.Node {
+		n := env.Node("edge-1", "r1", "z1", ip)
+		n.Labels["role"] = "edge"
+		return n
+	}
+	gateway := eastWest("n2")
+	gateway.Spec.Type, gateway.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 31443
+	gateway.Annotations = map[string]string{"traffic.istio.io/nodeSelector": `{"role": "edge"}`}
+	m.apply("c1", env.Node("other-1", "r1", "z1", "198.51.100.8"), edge("198.51.100.7"), gateway)
+	m.join("c1")
+	m.serve()
+	p := m.both("client.shop", "network=n1")
+	p.has("foo.shop", "10.0.0.1", "198.51.100.7:31443")
+	m.apply("c1", edge("198.51.100.9"))
+	p.has("foo.shop", "10.0.0.1", "198.51.100.9:31443")
+	m.remove("c1", edge("")) // no node is left: the network can't be entered
+	p.has("foo.shop", "10.0.0.1")
+	gateway.Spec.ExternalIPs = []string{"198.51.100.20"}
+	m.apply("c1", gateway)
+	p.has("foo.shop", "10.0.0.1", "198.51.100.20:15443")
 }

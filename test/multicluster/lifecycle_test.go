@@ -10,13 +10,17 @@ import (
 	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
 )
 
-// foo is a service with one endpoint in each of the clusters.
+// foo is a service with one endpoint in each of the clusters; beside it, each has one,
+// only-<id>, that no other has.
 func (m *mesh) foo(ids ...string) {
 	m.Helper()
 	for _, id := range ids {
-		m.apply(id, env.App("shop/foo", 80, "", fooIP(id)))
+		m.apply(id, env.App("shop/foo", 80, "", fooIP(id)), env.App("shop/only-"+id, 80, "", onlyIP(id)))
 	}
 }
+
+// onlyIP is the endpoint of the service that a cluster alone has.
+func onlyIP(id string) string { return fooIP(id) + "00" }
 
 // fooIP is the endpoint of foo in a cluster.
 func fooIP(id string) string {
@@ -30,7 +34,7 @@ func TestIncident01RotatedCredentialKeepsEndpoints(t *testing.T) {
 	m.foo(primary, "c1")
 	m.join("c1")
 	m.serve()
-	p := m.proxy("client.shop")
+	p := m.both("client.shop")
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
 	p.forget()
 	for range 3 {
@@ -39,9 +43,9 @@ func TestIncident01RotatedCredentialKeepsEndpoints(t *testing.T) {
 		m.entryWhere("c1", "with the new credential", func(c debug.Cluster) bool {
 			return c.SyncedAt.After(synced) && c.State == "live" && c.Replacement == ""
 		})
-		m.fence([]string{primary, "c1"}, p)
+		m.fence([]string{primary, "c1"}, p...)
 	}
-	p.always("foo.shop", "10.0.0.1", "10.1.0.1")
+	p.kept(primary, "c1")
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
 	m.apply("c1", env.Slice("shop/foo", 8080, "10.1.0.1", "10.1.0.2"))
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.1.0.2")
@@ -55,18 +59,18 @@ func TestIncident02OldTokenIsNotUsed(t *testing.T) {
 	old, next := c1.token(t), c1.Token(t, reader, 7200)
 	m.secret("remote-c1", "c1", c1.link.Kubeconfig(old))
 	m.serve()
-	p := m.proxy("client.shop")
+	p := m.both("client.shop")
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
 
 	m.secret("remote-c1", "c1", c1.link.Kubeconfig(next))
-	m.eventually("watches with the new token alone", func() error { return onlyWatches(c1.link, next, old) })
+	m.eventually("watches with the new token alone", func() error { return onlyWatches(c1.link, next) })
 	m.entryWhere("c1", "live", func(c debug.Cluster) bool { return c.State == "live" && c.Replacement == "" })
 	used := c1.link.Count(env.By(old))
 	c1.link.Refuse(old)
 	c1.link.DropConnections() // every watch is opened again
 	m.apply("c1", env.Slice("shop/foo", 8080, "10.1.0.2"))
 	p.has("foo.shop", "10.0.0.1", "10.1.0.2")
-	m.fence([]string{"c1"}, p)
+	m.fence([]string{"c1"}, p...)
 	if n := c1.link.Count(env.By(old)); n != used {
 		t.Errorf("%d requests carry the old token after the swap", n-used)
 	}
@@ -81,7 +85,7 @@ func TestIncident04MakeBeforeBreak(t *testing.T) {
 	old, next := c1.token(t), c1.Token(t, reader, 7200)
 	m.secret("remote-c1", "c1", c1.link.Kubeconfig(old))
 	m.serve()
-	p := m.proxy("client.shop")
+	p := m.both("client.shop")
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
 	p.forget()
 
@@ -89,12 +93,13 @@ func TestIncident04MakeBeforeBreak(t *testing.T) {
 	m.secret("remote-c1", "c1", c1.link.Kubeconfig(next))
 	m.entryWhere("c1", "with a replacement on its way", func(c debug.Cluster) bool { return c.Replacement != "" })
 	// The old one is read meanwhile, also after its watches broke.
+	c1.link.DropConnections()
 	m.apply("c1", env.Slice("shop/foo", 8080, "10.1.0.1", "10.1.0.2"))
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.1.0.2")
 	release()
 	m.entryWhere("c1", "without a replacement", func(c debug.Cluster) bool { return c.Replacement == "" && c.State == "live" })
-	m.fence([]string{primary, "c1"}, p)
-	p.always("foo.shop", "10.0.0.1", "10.1.0.1")
+	m.fence([]string{primary, "c1"}, p...)
+	p.kept(primary, "c1")
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.1.0.2")
 }
 
@@ -105,7 +110,7 @@ func TestIncident06RemovedClusterLeavesNothing(t *testing.T) {
 	m.apply("c2", env.App("shop/only", 80, "", "10.2.0.9"))
 	m.join("c1", "c2")
 	m.serve()
-	p := m.proxy("client.shop")
+	p := m.both("client.shop")
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.2.0.1")
 	p.has("only.shop", "10.2.0.9")
 	m.leave("c2")
@@ -125,13 +130,42 @@ func TestIncident07RemovalAndAdditionInOneWindow(t *testing.T) {
 	m := newMesh(t, 2)
 	m.foo(primary, "c1", "c2")
 	m.join("c1", "c2")
-	m.serve("--config-debounce=400ms", "--endpoint-debounce=200ms")
-	p := m.proxy("client.shop")
+	// Changes wait in a window that a removal alone ends.
+	m.serve("--config-debounce=1h", "--config-debounce-max=1h", "--endpoint-debounce=1h", "--endpoint-debounce-max=1h")
+	p := m.both("client.shop")
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.2.0.1")
+	p.forget()
+	added := m.added("Services", "EndpointSlice", "Pods")
+	m.apply("c1", env.App("shop/new", 80, "", "10.1.0.7"), env.Slice("shop/foo", 8080, "10.1.0.1", "10.1.0.2"))
+	m.eventually("the addition being read", func() error {
+		if now := m.added("Services", "EndpointSlice", "Pods"); now < added+3 {
+			return fmt.Errorf("%v additions, after %v", now, added)
+		}
+		return nil
+	})
+	for _, x := range p {
+		if sent := x.past.of(outbound("new.shop")); len(sent) > 0 {
+			t.Fatalf("the window has ended: %q", sent)
+		}
+	}
 	m.leave("c2")
-	m.apply("c1", env.App("shop/new", 80, "", "10.1.0.7"))
 	p.has("new.shop", "10.1.0.7")
-	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
+	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.1.0.2")
+	p.lacks("only-c2.shop")
+	p.kept(primary, "c1")
+}
+
+// added counts the objects of the kinds that the hub has been told of.
+func (m *mesh) added(kinds ...string) (n float64) {
+	m.Helper()
+	for _, kind := range kinds {
+		v, err := m.hub.Metric(m.Context(), "pilot_k8s_reg_events", "type", kind, "event", "add")
+		if err != nil {
+			m.Fatal(err)
+		}
+		n += v
+	}
+	return n
 }
 
 // One remote cluster that cannot be reached: the hub is ready without it, says so, and takes it when
@@ -144,7 +178,7 @@ func TestIncident08UnreachableClusterDoesNotBlockStart(t *testing.T) {
 	m.c("c2").link.Hang()
 	m.serve("--sync-timeout=3s") // returns when it is ready
 	m.states(primary, "live", "c1", "timeout", "c2", "timeout")
-	p := m.proxy("client.shop")
+	p := m.both("client.shop")
 	p.has("foo.shop", "10.0.0.1")
 	m.c("c1").link.Restore()
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
@@ -179,7 +213,7 @@ func TestIncident11OutageKeepsLastKnownState(t *testing.T) {
 	m.foo(primary, "c1")
 	m.join("c1")
 	m.serve()
-	p := m.proxy("client.shop")
+	p := m.both("client.shop")
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
 	p.forget()
 	m.c("c1").Stop(t)
@@ -195,9 +229,9 @@ func TestIncident11OutageKeepsLastKnownState(t *testing.T) {
 	m.c("c1").Start(t)
 	m.states("c1", "live")
 	m.apply("c1", env.Slice("shop/foo", 8080, "10.1.0.1", "10.1.0.2"))
-	for _, q := range []*proxy{p, late} {
+	for _, q := range append(proxies{late}, p...) {
 		q.has("foo.shop", "10.0.0.2", "10.1.0.1", "10.1.0.2")
-		q.always("foo.shop", "10.1.0.1")
+		q.kept("c1")
 	}
 }
 
@@ -210,7 +244,7 @@ func TestIncident13ExpiredTokenShowsAtTheNextWatch(t *testing.T) {
 	old := c1.token(t)
 	m.secret("remote-c1", "c1", c1.link.Kubeconfig(old))
 	m.serve()
-	p := m.proxy("client.shop")
+	p := m.both("client.shop")
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
 	p.forget()
 	c1.link.Refuse(old)
@@ -225,7 +259,7 @@ func TestIncident13ExpiredTokenShowsAtTheNextWatch(t *testing.T) {
 	m.secret("remote-c1", "c1", c1.link.Kubeconfig(c1.Token(t, reader, 7200)))
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.1.0.3")
 	m.states("c1", "live")
-	p.always("foo.shop", "10.0.0.1", "10.1.0.1")
+	p.kept(primary, "c1")
 }
 
 // An optional kind that may not be read: one notice, everything else works, and the kind is read once

@@ -37,9 +37,20 @@ func TestIncident67UnknownLocalityHasAPlace(t *testing.T) {
 	m.join("c1")
 	m.serve()
 	p := m.proxy("client.shop", "locality=r/z1")
-	p.has("foo.shop", "10.1.0.1")
-	m.fence([]string{primary, "c1"}, p)
-	p.has("foo.shop", "10.1.0.1")
+	p.where("foo.shop", "an endpoint that gets traffic", func(a assignment) bool {
+		e := a.at("10.1.0.1:8080")
+		return len(a) == 1 && e.share > 0 && e.weight > 0 && e.priority == 0
+	})
+	c, err := p.cluster("foo.shop")
+	if err != nil || c.GetCommonLbConfig().GetLocalityWeightedLbConfig() == nil {
+		t.Errorf("cluster %v, %v; want one that weighs localities", c, err)
+	}
+	// Beside one whose place is known and named, it is the last resort.
+	m.apply(primary, env.Node("node-1", "r", "z1"), env.App("shop/foo", 80, "node-1", "10.0.0.1"))
+	p.where("foo.shop", "the unplaced one after the placed one", func(a assignment) bool {
+		near, far := a.at("10.0.0.1:8080"), a.at("10.1.0.1:8080")
+		return len(a) == 2 && near.share > 0 && near.priority == 0 && far.share > 0 && far.priority == 1
+	})
 }
 
 // Shares beside failover in one rule: the rule says which of the two is in force.

@@ -40,6 +40,15 @@ func (m *mesh) explained(host, what string, cond func(debug.Explanation) bool) (
 	return e
 }
 
+// shards are the endpoints of a host by shard.
+func (m *mesh) shards(host string) (map[string][]debug.ShardEndpoint, error) {
+	var all map[string]map[string]debug.Shards
+	if err := m.ask("/debug/endpointz", &all); err != nil {
+		return nil, err
+	}
+	return all[host]["shop"].Shards, nil
+}
+
 // conflict reports whether a field of the service is in conflict.
 func conflict(field string) func(debug.Explanation) bool {
 	return func(e debug.Explanation) bool {
@@ -68,7 +77,7 @@ func TestIncident47OneHostFromTwoClusters(t *testing.T) {
 	m.apply("c1", orders("10.1.0.1"))
 	m.join("c1")
 	m.serve("--config-from=all")
-	p := m.proxy("client.shop")
+	p := m.both("client.shop")
 	p.has("orders.mesh", "10.0.0.1", "10.1.0.1")
 	m.remove(primary, orders("10.0.0.1"))
 	p.has("orders.mesh", "10.1.0.1")
@@ -118,7 +127,7 @@ func TestIncident48PortsDifferBetweenClusters(t *testing.T) {
 func TestIncident49HeadlessHereClusterIPThere(t *testing.T) {
 	m := newMesh(t, 3)
 	for _, id := range []string{"c1", "c2", "c3"} {
-		objects := env.App("shop/foo", 80, "", fooIP(id))
+		objects := ported("shop/foo", "tcp", 3306, fooIP(id)) // no HTTP, for which 0.0.0.0 would be right
 		if id != "c3" {
 			objects[0].(*corev1.Service).Spec.ClusterIP = corev1.ClusterIPNone
 		}
@@ -141,11 +150,16 @@ func TestIncident49HeadlessHereClusterIPThere(t *testing.T) {
 			t.Errorf("order %v: %s\n first %s", order, got, first)
 		}
 		m.fence([]string{"c1", "c2", "c3"}, p)
-		if c, err := p.cluster("foo.shop"); err != nil || e.Service.Resolution == "Passthrough" != (c.GetType() == clusterv3.Cluster_ORIGINAL_DST) {
+		for name := range p.listeners() {
+			if strings.HasPrefix(name, "0.0.0.0_3306") {
+				t.Errorf("order %v: there is a listener %s", order, name)
+			}
+		}
+		if c, err := p.cluster("foo.shop:3306"); err != nil || e.Service.Resolution == "Passthrough" != (c.GetType() == clusterv3.Cluster_ORIGINAL_DST) {
 			t.Errorf("order %v: cluster %v, %v of a service with resolution %s", order, c.GetType(), err, e.Service.Resolution)
 		}
 		m.leave(order...)
-		p.lacks("foo.shop")
+		p.lacks("foo.shop:3306")
 	}
 }
 
@@ -183,6 +197,8 @@ spec:
 	if eds := c.GetType() == clusterv3.Cluster_EDS; eds != (e.Service.Resolution == "ClientSideLB") {
 		t.Errorf("cluster of type %v for a service of resolution %s", c.GetType(), e.Service.Resolution)
 	}
+	p.has("foo.shop", "10.1.0.1")
+	p.kept("c1")
 	m.remove(primary, entry)
 	m.explained("foo.shop", "no conflict", func(e debug.Explanation) bool { return len(e.Conflicts) == 0 })
 	p.has("foo.shop", "10.1.0.1")
@@ -217,8 +233,61 @@ func TestIncident51AddressMovesBetweenSlices(t *testing.T) {
 	m.apply("c1", six)
 	dual := m.proxy("dual.shop", "cluster=c1", "ip=10.250.0.2", "INSTANCE_IPS=10.250.0.2,fd00::99")
 	m.explained("foo.shop", "both families", func(e debug.Explanation) bool { return len(e.Endpoints) == 2 })
-	m.fence([]string{"c1"}, dual)
+	dual.has("foo.shop", "10.1.0.1", "fd00::1:8080")
+	m.fence([]string{"c1"}, p)
 	p.has("foo.shop", "10.1.0.1")
 	m.remove("c1", b)
-	m.explained("foo.shop", "one family", func(e debug.Explanation) bool { return len(e.Endpoints) == 1 })
+	dual.has("foo.shop", "fd00::1:8080")
+	m.remove("c1", six)
+	dual.has("foo.shop")
+}
+
+// Two rules of one name in two clusters: only the config cluster's are read, unless all are asked for; then
+// the config cluster's is in force, and the other shows as in conflict and takes over.
+func TestConfigurationOfTwoClusters(t *testing.T) {
+	m := newMesh(t, 1)
+	m.foo(primary, "c1")
+	ejecting := func(failures int) string {
+		return rule(fmt.Sprintf("outlierDetection: {consecutive5xxErrors: %d}", failures))
+	}
+	m.apply("c1", ejecting(7))
+	m.join("c1")
+	m.serve()
+	all := m.replica("--config-from=all")
+	p, q := m.proxy("client.shop"), all.proxy("client.shop")
+	ejects := func(p *proxy, failures uint32) {
+		t.Helper()
+		p.m.eventually(fmt.Sprint("ejection after ", failures), func() error {
+			c, err := p.cluster("foo.shop")
+			if got := c.GetOutlierDetection().GetConsecutive_5Xx().GetValue(); err == nil && got != failures {
+				err = fmt.Errorf("it is after %d", got)
+			}
+			return err
+		})
+	}
+	ejects(q, 7)
+	ejects(p, 0)
+	m.apply(primary, ejecting(5))
+	ejects(q, 5)
+	ejects(p, 5)
+	all.eventually("a conflict that is shown", func() error { return all.rival("kubernetes/primary", "kubernetes/c1") })
+	m.remove(primary, ejecting(5))
+	ejects(q, 7)
+	ejects(p, 0)
+}
+
+// rival checks that the rule of one shard shows as in force over that of another.
+func (m *mesh) rival(winner, loser string) error {
+	var all []debug.Config
+	if err := m.ask("/debug/configz", &all); err != nil {
+		return err
+	}
+	for _, c := range all {
+		for _, x := range c.Conflicts {
+			if c.Kind == "DestinationRule" && x.Winner.Shard == winner && x.Loser.Shard == loser {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%+v", all)
 }

@@ -315,8 +315,8 @@ func (m *mesh) silent(page string, words ...string) error {
 	return nil
 }
 
-// onlyWatches checks that, of two tokens, the last watch of every kind is by one.
-func onlyWatches(l *env.Link, by, not string) error {
+// onlyWatches checks that the last watch of every kind is with a token.
+func onlyWatches(l *env.Link, by string) error {
 	last := map[string]string{}
 	for _, r := range l.Requests() {
 		if r.Watch {
@@ -324,11 +324,11 @@ func onlyWatches(l *env.Link, by, not string) error {
 		}
 	}
 	for path, token := range last {
-		if token == not {
+		if token != by {
 			return fmt.Errorf("%s is not watched with the new token", path)
 		}
 	}
-	if len(last) == 0 || by == not {
+	if len(last) == 0 {
 		return fmt.Errorf("nothing is watched")
 	}
 	return nil

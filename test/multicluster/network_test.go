@@ -2,6 +2,7 @@ package multicluster_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -93,6 +94,29 @@ func TestNetworksMeetAtGateways(t *testing.T) {
 	bare := m.proxy("bare.shop", "network=n1", "ip=10.250.0.3", "tls=off")
 	bare.has("foo.shop", "10.0.0.1", "10.1.0.1")
 	m.leftOut(foo, "bare.shop", "10.2.0.1", "NoMTLS")
+	viewing := m.proxy("viewing.shop", "network=n1", "ip=10.250.0.4", "REQUESTED_NETWORK_VIEW=n1")
+	viewing.has("foo.shop", "10.0.0.1", "10.1.0.1")
+
+	const plain = `
+apiVersion: security.istio.io/v1
+kind: PeerAuthentication
+metadata: {name: default, namespace: shop}
+spec: {mtls: {mode: DISABLE}}
+`
+	m.apply(primary, plain)
+	here.has("foo.shop", "10.0.0.1", "10.1.0.1")
+	m.leftOut(foo, "here.shop", "10.2.0.1", "NoMTLS")
+	m.remove(primary, plain)
+	here.has("foo.shop", "10.0.0.1", "10.1.0.1", "203.0.113.20:15443", "203.0.113.21:15443")
+
+	// A cluster that moves to another network.
+	m.network("c1", "n2")
+	here.where("foo.shop", "the moved endpoint behind the gateways", func(a assignment) bool {
+		return len(a) == 3 && a.at("203.0.113.20:15443").weight == a.at("10.0.0.1:8080").weight && a.at("10.1.0.1:8080").address == ""
+	})
+	there.has("foo.shop", "203.0.113.1:15443", "10.1.0.1", "10.2.0.1")
+	m.network("c1", "n1")
+	here.has("foo.shop", "10.0.0.1", "10.1.0.1", "203.0.113.20:15443", "203.0.113.21:15443")
 	// A network without any gateway is taken as one that can be reached.
 	m.remove("c2", eastWest("n2"))
 	here.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.2.0.1")
@@ -110,7 +134,7 @@ func TestIncident61UnresolvedGatewayKeepsNetworksApart(t *testing.T) {
 	here.has("foo.shop", "10.0.0.1")
 	m.leftOut(foo, "here.shop", "10.1.0.1", "NoGateway")
 	m.fence([]string{primary}, here)
-	for _, text := range here.sent("foo.shop") {
+	for _, text := range here.past.of(outbound("foo.shop")) {
 		if strings.Contains(text, "10.1.0.1:") {
 			t.Errorf("an address of another network was sent: %s", text)
 		}
@@ -211,7 +235,7 @@ func TestIncident66VirtualAddressesStayInTheirCluster(t *testing.T) {
 	m.explained("db.shop", "its endpoint", func(e debug.Explanation) bool { return len(e.Endpoints) == 1 })
 	m.leftOut("db.shop.svc.cluster.local", "far.shop", "10.1.0.7", "")
 	m.fence([]string{primary, "c1"}, far)
-	if names := keys(far.listeners()); slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "10.1.0.7") }) {
+	if names := slices.Sorted(maps.Keys(far.listeners())); slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "10.1.0.7") }) {
 		t.Errorf("listeners %q, one of which is at an address of another network", names)
 	}
 }
@@ -284,4 +308,19 @@ func TestDiscoverySelectors(t *testing.T) {
 	p.has("bar.other", "10.0.0.1", "10.1.0.1")
 	m.apply("c1", env.Namespace("shop", "mesh", "b")) // a namespace that comes to be chosen
 	p.has("foo.shop", "10.1.0.1")
+}
+
+// A choice of namespaces that leaves the system namespace out does not hide the gateways in it.
+func TestIncident61SelectorsDoNotHideGateways(t *testing.T) {
+	m := newMesh(t, 1)
+	for _, id := range []string{primary, "c1"} {
+		m.apply(id, env.Namespace("shop", "mesh", "a"))
+	}
+	m.foo(primary, "c1")
+	m.network(primary, "n1", "203.0.113.1")
+	m.network("c1", "n2", "203.0.113.2")
+	m.apply(primary, settings("discoverySelectors: [{matchLabels: {mesh: a}}]", ""))
+	m.join("c1")
+	m.serve()
+	m.proxy("client.shop", "network=n1").has("foo.shop", "10.0.0.1", "203.0.113.2:15443")
 }

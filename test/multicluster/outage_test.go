@@ -1,10 +1,8 @@
 package multicluster_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
@@ -33,7 +31,7 @@ func TestRestartDuringAnOutageServesWhatWasKnown(t *testing.T) {
 	p.forget()
 	m.eventually("a stream", p.Connect)
 	p.has("foo.shop", "10.0.0.2", "10.1.0.1")
-	p.always("foo.shop", "10.1.0.1")
+	p.kept("c1")
 	e := m.entryWhere("c1", "stale", func(c debug.Cluster) bool { return c.State == "stale" })
 	if e.Error == "" {
 		t.Errorf("clusterz: %+v, want why it is stale", e)
@@ -96,7 +94,7 @@ func TestSilentLinkIsNoticed(t *testing.T) {
 	m.foo(primary, "c1")
 	m.join("c1")
 	m.serve()
-	p := m.proxy("client.shop")
+	p := m.both("client.shop")
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
 	p.forget()
 	m.c("c1").link.Hang()
@@ -107,7 +105,7 @@ func TestSilentLinkIsNoticed(t *testing.T) {
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.1.0.2")
 	p.has("new.shop", "10.1.0.7")
 	m.states("c1", "live")
-	p.always("foo.shop", "10.0.0.1", "10.1.0.1")
+	p.kept(primary, "c1")
 }
 
 // The config cluster is away: everything stays, remote clusters are read, and Secrets that changed
@@ -117,7 +115,7 @@ func TestOutageOfTheConfigCluster(t *testing.T) {
 	m.foo(primary, "c1", "c2")
 	m.join("c1")
 	m.serve()
-	p := m.proxy("client.shop")
+	p := m.both("client.shop")
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
 	p.forget()
 	m.c(primary).link.Cut()
@@ -128,21 +126,20 @@ func TestOutageOfTheConfigCluster(t *testing.T) {
 	m.c(primary).link.Restore()
 	p.has("foo.shop", "10.0.0.1", "10.1.0.2", "10.2.0.1")
 	m.states(primary, "live", "c1", "live", "c2", "live")
-	p.always("foo.shop", "10.0.0.1")
+	p.kept(primary)
 }
 
 // A folder of kubeconfigs does what Secrets do.
 func TestFolderOfKubeconfigs(t *testing.T) {
 	m := newMesh(t, 2)
 	m.foo(primary, "c1", "c2")
-	folder := t.TempDir()
+	folder := m.folder("c1")
 	put := func(id string) {
 		c := m.c(id)
 		m.write(filepath.Join(folder, id+".yaml"), c.link.NamedKubeconfig(id, c.token(t)))
 	}
-	put("c1")
 	m.serve("--clusters-dir", folder)
-	p := m.proxy("client.shop")
+	p := m.both("client.shop")
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
 	put("c2")
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.2.0.1")
@@ -150,54 +147,11 @@ func TestFolderOfKubeconfigs(t *testing.T) {
 	synced := m.entryWhere("c1", "live", func(c debug.Cluster) bool { return c.State == "live" }).SyncedAt
 	put("c1")
 	m.entryWhere("c1", "swapped", func(c debug.Cluster) bool { return c.SyncedAt.After(synced) && c.Replacement == "" })
-	m.fence([]string{primary, "c1", "c2"}, p)
-	p.always("foo.shop", "10.0.0.1", "10.1.0.1", "10.2.0.1")
+	m.fence([]string{primary, "c1", "c2"}, p...)
+	p.kept(primary, "c1", "c2")
 	if err := os.Remove(filepath.Join(folder, "c2.yaml")); err != nil {
 		t.Fatal(err)
 	}
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
 	m.states("c2", "gone", "c1", "live")
-}
-
-// The rights in deploy/rbac-remote.yaml are enough for everything that is read, and no right in it is
-// without use.
-func TestLeastPrivilege(t *testing.T) {
-	m := newMesh(t, 1)
-	m.foo(primary, "c1")
-	m.join("c1")
-	m.serve("--config-from=all", "--mcs")
-	p := m.proxy("client.shop", "cluster=c1") // what is not exported is for its own cluster
-	p.has("foo.shop", "10.1.0.1")
-	m.fence([]string{"c1"}, p)
-	e := m.entryWhere("c1", "live", func(c debug.Cluster) bool { return c.State == "live" })
-	for _, pr := range e.Problems {
-		t.Errorf("problem %s: %s", pr.Item, pr.Reason)
-	}
-	used := map[string]bool{}
-	for _, r := range m.c("c1").link.Requests() {
-		parts := strings.Split(r.Path, "/")
-		used[parts[len(parts)-1]] = true
-	}
-	for resource := range granted(t) {
-		if !used[resource] {
-			t.Errorf("the right to read %s is not used", resource)
-		}
-	}
-}
-
-// granted are the resources that cluster roles in deploy/rbac-remote.yaml name.
-func granted(t *testing.T) map[string]bool {
-	t.Helper()
-	out := map[string]bool{}
-	for line := range strings.Lines(rights(t)) {
-		if list, ok := strings.CutPrefix(strings.TrimSpace(line), "resources: ["); ok {
-			for r := range strings.SplitSeq(strings.TrimSuffix(list, "]"), ",") {
-				out[strings.TrimSpace(r)] = true
-			}
-		}
-	}
-	if len(out) == 0 {
-		t.Fatal(fmt.Errorf("no resources in the role"))
-	}
-	return out
 }

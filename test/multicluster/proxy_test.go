@@ -1,17 +1,13 @@
 package multicluster_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
@@ -27,32 +23,35 @@ import (
 // was sent.
 type proxy struct {
 	*xdstest.Envoy
-	m *mesh
-
-	mu   sync.Mutex
-	past map[string][]string // guarded by mu; assignments in text, by cluster name
+	m    *mesh
+	past *past
 }
 
 // proxy connects a sidecar, named POD.NAMESPACE. Settings are "key=value": cluster,
-// ip, network, locality ("region/zone/subzone"), type, and metadata in capitals. It
-// has the certificates that mutual TLS takes, unless tls is "off".
+// ip, network, locality ("region/zone/subzone"), type, protocol ("delta" or "sotw"),
+// and metadata in capitals. It has the certificates that mutual TLS takes, unless tls
+// is "off".
 func (m *mesh) proxy(name string, settings ...string) *proxy {
 	m.Helper()
 	n, err := node(name, settings)
 	if err != nil {
 		m.Fatal(err)
 	}
-	p := &proxy{m: m, past: map[string][]string{}}
-	p.Envoy = xdstest.NewEnvoy(wire.Delta, n, func() (xdstest.Stream, error) {
+	protocol := wire.Delta
+	if slices.Contains(settings, "protocol=sotw") {
+		protocol = wire.SotW
+	}
+	p := &proxy{m: m, past: newPast()}
+	p.Envoy = xdstest.NewEnvoy(protocol, n, func() (xdstest.Stream, error) {
 		conn, err := grpc.NewClient("passthrough:///"+m.hub.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			return nil, err
 		}
-		s, err := xdstest.Open(context.Background(), conn, wire.Delta)
+		s, err := xdstest.Open(context.Background(), conn, protocol)
 		if err != nil {
 			return nil, err
 		}
-		return &listening{s, p}, nil
+		return &listening{Stream: s, past: p.past}, nil
 	})
 	m.eventually("a stream of "+name, p.Connect)
 	m.Cleanup(func() {
@@ -64,8 +63,54 @@ func (m *mesh) proxy(name string, settings ...string) *proxy {
 	return p
 }
 
+// proxies are clients of both protocols.
+type proxies []*proxy
+
+// both connects two sidecars that differ in their protocol.
+func (m *mesh) both(name string, settings ...string) proxies {
+	m.Helper()
+	return proxies{
+		m.proxy(name, settings...),
+		m.proxy("sotw-"+name, append([]string{"ip=10.250.9.1", "protocol=sotw"}, settings...)...),
+	}
+}
+
+func (ps proxies) has(service string, addresses ...string) {
+	for _, p := range ps {
+		p.m.Helper()
+		p.has(service, addresses...)
+	}
+}
+
+func (ps proxies) lacks(service string) {
+	for _, p := range ps {
+		p.m.Helper()
+		p.lacks(service)
+	}
+}
+
+func (ps proxies) forget() {
+	for _, p := range ps {
+		p.past.forget()
+	}
+}
+
+func (ps proxies) always(service string, addresses ...string) {
+	for _, p := range ps {
+		p.m.Helper()
+		p.always(service, addresses...)
+	}
+}
+
+func (ps proxies) kept(ids ...string) {
+	for _, p := range ps {
+		p.m.Helper()
+		p.kept(ids...)
+	}
+}
+
 func node(name string, settings []string) (*corev3.Node, error) {
-	set := map[string]string{"cluster": primary, "ip": "10.250.0.1", "type": "sidecar"}
+	set := map[string]string{"cluster": primary, "ip": "10.250.0.1", "type": "sidecar", "protocol": ""}
 	meta := map[string]any{}
 	for _, s := range settings {
 		k, v, ok := strings.Cut(s, "=")
@@ -82,7 +127,10 @@ func node(name string, settings []string) (*corev3.Node, error) {
 	if !ok {
 		return nil, fmt.Errorf("%q is not POD.NAMESPACE", name)
 	}
-	meta["CLUSTER_ID"], meta["NAMESPACE"], meta["INSTANCE_IPS"] = set["cluster"], ns, set["ip"]
+	meta["CLUSTER_ID"], meta["NAMESPACE"] = set["cluster"], ns
+	if meta["INSTANCE_IPS"] == nil {
+		meta["INSTANCE_IPS"] = set["ip"]
+	}
 	if set["network"] != "" {
 		meta["NETWORK"] = set["network"]
 	}
@@ -98,85 +146,6 @@ func node(name string, settings []string) (*corev3.Node, error) {
 	}
 	return n, err
 }
-
-// listening notes the assignments that pass.
-type listening struct {
-	xdstest.Stream
-	p *proxy
-}
-
-// Recv implements xdstest.Stream.
-func (l *listening) Recv(to proto.Message) error {
-	err := l.Stream.Recv(to)
-	r, ok := to.(*discoveryv3.DeltaDiscoveryResponse)
-	if err != nil || !ok || r.TypeUrl != gen.EndpointURL {
-		return err
-	}
-	l.p.mu.Lock()
-	defer l.p.mu.Unlock()
-	for _, res := range r.Resources {
-		text := "undecodable"
-		if a, err := decodeAssignment(res.Resource.GetValue()); err == nil {
-			text = strings.Join(a.addresses(), " ")
-		}
-		l.p.past[res.Name] = append(l.p.past[res.Name], text)
-	}
-	return nil
-}
-
-// assignment is the endpoints of a cluster, sorted.
-type assignment []endpoint
-
-type endpoint struct {
-	address  string // "ip:port"
-	priority uint32
-	weight   uint32 // its own times that of its locality, 1 if unset
-	locality string
-	health   corev3.HealthStatus
-}
-
-func (a assignment) addresses() (out []string) {
-	for _, e := range a {
-		out = append(out, e.address)
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// at is the endpoint at an address; the zero value if there is none.
-func (a assignment) at(address string) endpoint {
-	for _, e := range a {
-		if e.address == address {
-			return e
-		}
-	}
-	return endpoint{}
-}
-
-func decodeAssignment(body []byte) (out assignment, err error) {
-	var a endpointv3.ClusterLoadAssignment
-	if err := proto.Unmarshal(body, &a); err != nil {
-		return nil, err
-	}
-	for _, g := range a.Endpoints {
-		l := g.GetLocality()
-		place := strings.TrimRight(strings.Join([]string{l.GetRegion(), l.GetZone(), l.GetSubZone()}, "/"), "/")
-		for _, e := range g.LbEndpoints {
-			sock := e.GetEndpoint().GetAddress().GetSocketAddress()
-			out = append(out, endpoint{
-				address:  fmt.Sprintf("%s:%d", sock.GetAddress(), sock.GetPortValue()),
-				priority: g.Priority, locality: place, health: e.HealthStatus,
-				weight: weight(e.LoadBalancingWeight.GetValue()) * weight(g.LoadBalancingWeight.GetValue()),
-			})
-		}
-	}
-	slices.SortFunc(out, func(a, b endpoint) int {
-		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.address, b.address))
-	})
-	return out, nil
-}
-
-func weight(w uint32) uint32 { return max(w, 1) }
 
 // outbound is the name of the cluster of a service, "name.namespace", at port 80; or
 // "name.namespace:port".
@@ -261,32 +230,6 @@ func (p *proxy) lacks(service string) {
 		}
 		return nil
 	})
-}
-
-// forget empties the memory of what was sent.
-func (p *proxy) forget() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	clear(p.past)
-}
-
-// sent lists all assignments of a service since forget, in order.
-func (p *proxy) sent(service string) []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.past[outbound(service)])
-}
-
-// always checks that every assignment of a service since forget had the addresses.
-func (p *proxy) always(service string, addresses ...string) {
-	p.m.Helper()
-	for _, text := range p.sent(service) {
-		for _, a := range addresses {
-			if !strings.Contains(" "+text, " "+a+":") {
-				p.m.Errorf("%s was sent without %s: %q", service, a, text)
-			}
-		}
-	}
 }
 
 // fence waits until changes made now in each of the clusters have reached the

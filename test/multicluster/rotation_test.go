@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/test/env"
@@ -15,7 +18,7 @@ func held(token string) func(env.Request) bool {
 }
 
 // started is a mesh of the config cluster and c1, which was joined with the first of the tokens.
-func started(t *testing.T, args ...string) (m *mesh, p *proxy, tokens []string) {
+func started(t *testing.T, args ...string) (m *mesh, p proxies, tokens []string) {
 	t.Helper()
 	m = newMesh(t, 1)
 	m.foo(primary, "c1")
@@ -24,7 +27,7 @@ func started(t *testing.T, args ...string) (m *mesh, p *proxy, tokens []string) 
 	}
 	m.rotate(tokens[0])
 	m.serve(args...)
-	p = m.proxy("client.shop")
+	p = m.both("client.shop")
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
 	return m, p, tokens
 }
@@ -58,7 +61,7 @@ func TestDefect05BadReplacementIsDegraded(t *testing.T) {
 	m.entryWhere("c1", "live", func(c debug.Cluster) bool { return c.State == "live" && c.Replacement == "" })
 	m.apply("c1", env.Slice("shop/foo", 8080, "10.1.0.1", "10.1.0.3"))
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.1.0.3")
-	p.always("foo.shop", "10.0.0.1", "10.1.0.1")
+	p.kept(primary, "c1")
 }
 
 // A cluster that is removed while its replacement is pending is gone, in every generation.
@@ -78,7 +81,7 @@ func TestDefect14RemovalWhileAReplacementIsPending(t *testing.T) {
 	before := c1.link.Count(env.By(tokens[0])) + c1.link.Count(env.By(tokens[1]))
 	c1.link.DropConnections()
 	m.apply("c1", env.Slice("shop/foo", 8080, "10.1.0.9"))
-	m.fence([]string{primary}, p)
+	m.fence([]string{primary}, p...)
 	p.has("foo.shop", "10.0.0.1")
 	if n := c1.link.Count(env.By(tokens[0])) + c1.link.Count(env.By(tokens[1])) - before; n != 0 {
 		t.Errorf("%d requests to a cluster that was removed", n)
@@ -102,9 +105,9 @@ func TestDefect15TimeoutDoesNotAuthoriseASwap(t *testing.T) {
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.1.0.2")
 	release()
 	m.entryWhere("c1", "live", func(c debug.Cluster) bool { return c.State == "live" && c.Replacement == "" })
-	m.fence([]string{primary, "c1"}, p)
+	m.fence([]string{primary, "c1"}, p...)
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.1.0.2")
-	p.always("foo.shop", "10.0.0.1", "10.1.0.1")
+	p.kept(primary, "c1")
 }
 
 // Rotations in a row, the first of which never syncs: the healthy one serves until the second does, and
@@ -119,19 +122,14 @@ func TestDefect17RotationsInARow(t *testing.T) {
 	m.apply("c1", env.Slice("shop/foo", 8080, "10.1.0.1", "10.1.0.2"))
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.1.0.2")
 	m.rotate(tokens[2])
-	m.eventually("watches with the newest token alone", func() error {
-		if err := onlyWatches(c1.link, tokens[2], tokens[0]); err != nil {
-			return err
-		}
-		return onlyWatches(c1.link, tokens[2], tokens[1])
-	})
+	m.eventually("watches with the newest token alone", func() error { return onlyWatches(c1.link, tokens[2]) })
 	m.entryWhere("c1", "live", func(c debug.Cluster) bool { return c.State == "live" && c.Replacement == "" })
 	release()
 	before := c1.link.Count(env.By(tokens[0])) + c1.link.Count(env.By(tokens[1]))
 	c1.link.DropConnections()
 	m.apply("c1", env.Slice("shop/foo", 8080, "10.1.0.1", "10.1.0.3"))
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.1.0.3")
-	p.always("foo.shop", "10.0.0.1", "10.1.0.1")
+	p.kept(primary, "c1")
 	if n := c1.link.Count(env.By(tokens[0])) + c1.link.Count(env.By(tokens[1])) - before; n != 0 {
 		t.Errorf("%d requests with tokens that are not in force", n)
 	}
@@ -142,21 +140,41 @@ func TestDefect03LoserTakesOver(t *testing.T) {
 	m := newMesh(t, 2)
 	m.foo(primary, "c1", "c2")
 	c1, c2 := m.c("c1"), m.c("c2")
-	m.secret("a", "c1", c1.link.Kubeconfig(c1.token(t)))
-	m.secret("b", "c1", c2.link.Kubeconfig(c2.token(t)))
+	m.secret("z", "c1", c1.link.Kubeconfig(c1.token(t)))
+	m.younger("a", "z", "c1", c2.link.Kubeconfig(c2.token(t)))
 	m.serve()
-	p := m.proxy("client.shop")
+	p := m.both("client.shop")
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
 	e := m.entryWhere("c1", "with a credential that is not used", func(c debug.Cluster) bool { return len(c.NotUsed) == 1 })
-	if !strings.Contains(e.SecretName, "/a") || !strings.Contains(e.NotUsed[0].Source, "/b") || e.NotUsed[0].Reason == "" {
-		t.Errorf("clusterz: %+v, want the Secret a in force, and b with the reason", e)
+	if !strings.Contains(e.SecretName, "/z") || !strings.Contains(e.NotUsed[0].Source, "/a") || e.NotUsed[0].Reason == "" {
+		t.Errorf("clusterz: %+v, want the Secret z in force, and a with the reason", e)
 	}
-	m.remove(primary, kubeconfigs("a"))
+	m.remove(primary, kubeconfigs("z"))
 	p.has("foo.shop", "10.0.0.1", "10.2.0.1")
-	m.entryWhere("c1", "of the other", func(c debug.Cluster) bool { return strings.Contains(c.SecretName, "/b") && len(c.NotUsed) == 0 })
-	m.secret("a", primary, c1.link.Kubeconfig(c1.token(t))) // the config cluster's own id
-	m.fence([]string{primary}, p)
+	m.entryWhere("c1", "of the other", func(c debug.Cluster) bool { return strings.Contains(c.SecretName, "/a") && len(c.NotUsed) == 0 })
+	m.secret("z", primary, c1.link.Kubeconfig(c1.token(t))) // the config cluster's own id
+	m.fence([]string{primary}, p...)
 	p.has("foo.shop", "10.0.0.1", "10.2.0.1")
+}
+
+// younger writes a Secret whose creation time, in whole seconds, is after another's.
+func (m *mesh) younger(name, than string, pairs ...any) {
+	m.Helper()
+	created := func(name string) time.Time {
+		s, err := m.c(primary).Client.CoreV1().Secrets(system).Get(m.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			m.Fatal(err)
+		}
+		return s.CreationTimestamp.Time
+	}
+	m.eventually("a Secret made later", func() error {
+		m.secret(name, pairs...)
+		if created(name).After(created(than)) {
+			return nil
+		}
+		m.remove(primary, kubeconfigs(name))
+		return fmt.Errorf("%s and %s are of one second", name, than)
+	})
 }
 
 const withExec = `
@@ -176,7 +194,7 @@ func TestDefect18EachKeyHasItsOwnState(t *testing.T) {
 	c1, c2 := m.c("c1"), m.c("c2")
 	m.secret("both", "c1", []byte("{"), "c2", c2.link.Kubeconfig(c2.token(t)), "runs", []byte(withExec))
 	m.serve()
-	p := m.proxy("client.shop")
+	p := m.both("client.shop")
 	p.has("foo.shop", "10.0.0.1", "10.2.0.1")
 	m.entryWhere("c1", "with its reason", func(c debug.Cluster) bool { return c.State == "timeout" && c.Error != "" })
 	m.entryWhere("runs", "refused for exec", func(c debug.Cluster) bool { return c.State == "timeout" && strings.Contains(c.Error, "exec") })
@@ -185,7 +203,7 @@ func TestDefect18EachKeyHasItsOwnState(t *testing.T) {
 	m.secret("both", "c1", c1.link.Kubeconfig(c1.token(t)), "c2", c2.link.Kubeconfig(c2.token(t)))
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.2.0.1")
 	m.states("c1", "live", "c2", "live", "runs", "gone")
-	p.always("foo.shop", "10.0.0.1", "10.2.0.1")
+	p.kept(primary, "c2")
 	m.secret("both", "c1", c1.link.Kubeconfig(c1.token(t)))
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1")
 	m.states("c2", "gone")
@@ -197,25 +215,23 @@ func TestDefect16ImportsOutliveARotation(t *testing.T) {
 	m := newMesh(t, 1)
 	m.foo(primary, "c1")
 	m.join("c1")
-	const export = "{apiVersion: multicluster.x-k8s.io/v1alpha1, kind: ServiceExport, metadata: {name: foo, namespace: shop}}"
 	m.serve("--mcs")
-	p := m.proxy("client.shop")
+	p := m.both("client.shop")
 	p.has("foo.shop", "10.0.0.1")
-	m.apply(primary, export)
-	m.apply("c1", export)
-	const set = "foo.shop.svc.clusterset.local"
-	p.has(set, "10.0.0.1", "10.1.0.1")
+	m.apply(primary, exportFoo)
+	m.apply("c1", exportFoo)
+	p.has(setFoo, "10.0.0.1", "10.1.0.1")
 	for range 2 {
 		synced := m.entryWhere("c1", "live", func(c debug.Cluster) bool { return c.State == "live" }).SyncedAt
 		m.join("c1")
 		m.entryWhere("c1", "swapped", func(c debug.Cluster) bool { return c.SyncedAt.After(synced) && c.Replacement == "" })
 	}
 	m.apply("c1", env.Slice("shop/foo", 8080, "10.1.0.2"))
-	p.has(set, "10.0.0.1", "10.1.0.2")
-	m.remove("c1", export)
-	p.has(set, "10.0.0.1")
-	m.remove(primary, export)
-	p.lacks(set)
+	p.has(setFoo, "10.0.0.1", "10.1.0.2")
+	m.remove("c1", exportFoo)
+	p.has(setFoo, "10.0.0.1")
+	m.remove(primary, exportFoo)
+	p.lacks(setFoo)
 }
 
 // Not known is not empty: a hub that starts while a cluster is slow is not ready, and when it is, its
@@ -227,27 +243,21 @@ func TestIncident09NotSyncedIsNotEmpty(t *testing.T) {
 	release := m.c("c1").link.Hold(func(r env.Request) bool { return strings.HasSuffix(r.Path, "/endpointslices") })
 	up := make(chan error, 1)
 	m.launch(up, "--sync-timeout=10m")
-	m.eventually("a hub that says what it waits for", func() error {
-		_, err := m.hub.Get(t.Context(), m.hub.URL+"/ready")
-		if err == nil || !strings.Contains(err.Error(), "c1") {
-			return fmt.Errorf("/ready: %v", err)
-		}
-		return nil
-	})
+	m.unready("c1")
 	m.states(primary, "live", "c2", "live", "c1", "syncing")
 	release()
 	if err := <-up; err != nil {
 		t.Fatal(err)
 	}
-	p := m.proxy("client.shop")
+	p := m.both("client.shop")
 	p.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.2.0.1")
-	p.always("foo.shop", "10.0.0.1", "10.1.0.1", "10.2.0.1")
+	p.kept(primary, "c1", "c2")
 
 	other := m.replica("--sync-timeout=10m")
-	q := other.proxy("client.shop")
+	q := other.both("client.shop")
 	q.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.2.0.1")
 	m.apply("c2", env.Slice("shop/foo", 8080, "10.2.0.2"))
-	for _, x := range []*proxy{p, q} {
+	for _, x := range []proxies{p, q} {
 		x.has("foo.shop", "10.0.0.1", "10.1.0.1", "10.2.0.2")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
@@ -125,7 +126,7 @@ func TestIncident57EndpointPort(t *testing.T) {
 }
 
 // A cluster-local service keeps its WorkloadEntries, for the proxies of their cluster. Defect 6: so does
-// a ServiceEntry with the Pods beside the proxy.
+// a ServiceEntry with the Pods beside the proxy, and a service that is local to nodes.
 func TestIncident59ClusterLocalServiceKeepsItsWorkloadEntries(t *testing.T) {
 	m := newMesh(t, 1)
 	settings := m.dir + "/mesh.yaml"
@@ -140,6 +141,20 @@ func TestIncident59ClusterLocalServiceKeepsItsWorkloadEntries(t *testing.T) {
 	far.has("foo.shop", "10.0.0.1")
 	near.has("app.mesh", "10.1.0.7")
 	far.has("app.mesh", "10.0.0.7")
+
+	// Likewise a service of each node, whose nodes have equal names in both clusters.
+	policy := corev1.ServiceInternalTrafficPolicyLocal
+	for id, ip := range map[string]string{primary: "10.0.1.", "c1": "10.1.1."} {
+		agents := env.App("shop/agent", 80, "node-1", ip+"1")
+		agents[0].(*corev1.Service).Spec.InternalTrafficPolicy = &policy
+		other := env.Pod("shop/agent-other", "agent", ip+"2")
+		other.Spec.NodeName = "node-2"
+		slice := agents[2].(*discoveryv1.EndpointSlice)
+		slice.Endpoints = append(slice.Endpoints, env.Of(env.Endpoint(ip+"2"), other))
+		m.apply(id, env.Node("node-1", "r", "z"), env.Node("node-2", "r", "z"), other, agents)
+	}
+	m.proxy("one.shop", "ip=10.250.0.3", "NODE_NAME=node-1").has("agent.shop", "10.0.1.1")
+	m.proxy("two.shop", "ip=10.250.0.4", "NODE_NAME=node-2", "cluster=c1").has("agent.shop", "10.1.1.2")
 }
 
 // A Pod that becomes a backend after its proxy has connected: the proxy learns it, in whatever cluster.
