@@ -3,6 +3,7 @@ package aggregate
 import (
 	"maps"
 	"slices"
+	"time"
 
 	security "istio.io/api/security/v1beta1"
 
@@ -12,7 +13,7 @@ import (
 
 // auth is what PeerAuthentications demand of inbound connections. Immutable.
 type auth struct {
-	mesh      model.MTLS
+	mesh      demand
 	spaces    map[string]*authSpace // namespaces with policies of their own
 	conflicts []pushcontext.Conflict
 }
@@ -26,30 +27,40 @@ type authSpace struct {
 type authWorkload struct {
 	selector model.Labels
 	mode     demand
-	ports    map[uint32]demand // by workload port
+	ports    map[uint32]*demand // by workload port
 }
 
 // demand is a mode, or none: then that of the next wider policy holds.
 type demand struct {
 	set  bool
 	mode model.MTLS
+	by   model.Source // who says so, at whatever revision
 }
 
-func (d demand) or(wider model.MTLS) model.MTLS {
-	if d.set {
-		return d.mode
+func (d *demand) or(wider *demand) *demand {
+	if d != nil && d.set {
+		return d
 	}
 	return wider
 }
 
-func demandOf(m *security.PeerAuthentication_MutualTLS) demand {
+// source is who says so, nil if nobody does.
+func (d *demand) source() *model.Source {
+	if d.set {
+		return &d.by
+	}
+	return nil
+}
+
+func demandOf(m *security.PeerAuthentication_MutualTLS, from model.Source) demand {
+	from.Revision, from.Time = "", time.Time{}
 	switch m.GetMode() {
 	case security.PeerAuthentication_MutualTLS_DISABLE:
-		return demand{true, model.MTLSDisabled}
+		return demand{true, model.MTLSDisabled, from}
 	case security.PeerAuthentication_MutualTLS_PERMISSIVE:
-		return demand{true, model.MTLSPermissive}
+		return demand{true, model.MTLSPermissive, from}
 	case security.PeerAuthentication_MutualTLS_STRICT:
-		return demand{true, model.MTLSStrict}
+		return demand{true, model.MTLSStrict, from}
 	}
 	return demand{}
 }
@@ -68,14 +79,15 @@ func newAuth(rows []row[*model.Config], m *mesh) *auth {
 		case !ok || len(selector) == 0 && whole[c.Namespace] || len(selector) > 0 && c.Namespace == root:
 		case c.Namespace == root:
 			whole[root] = true
-			out.mesh = demandOf(spec.Mtls).or(model.MTLSPermissive)
+			out.mesh = demandOf(spec.Mtls, c.Source)
 		case len(selector) == 0:
 			whole[c.Namespace] = true
-			out.space(c.Namespace).mode = demandOf(spec.Mtls)
+			out.space(c.Namespace).mode = demandOf(spec.Mtls, c.Source)
 		default:
-			w := authWorkload{selector: selector, mode: demandOf(spec.Mtls), ports: map[uint32]demand{}}
+			w := authWorkload{selector: selector, mode: demandOf(spec.Mtls, c.Source), ports: map[uint32]*demand{}}
 			for port, mode := range spec.PortLevelMtls {
-				w.ports[port] = demandOf(mode)
+				d := demandOf(mode, c.Source)
+				w.ports[port] = &d
 			}
 			s := out.space(c.Namespace)
 			s.workloads = append(s.workloads, w)
@@ -95,12 +107,12 @@ func (a *auth) space(namespace string) *authSpace {
 
 // demands gives what is demanded of connections to a workload port. The namespace is that of a service, and so of
 // its workloads.
-func (a *auth) demands(namespace string, labels model.Labels, port uint16) model.MTLS {
+func (a *auth) demands(namespace string, labels model.Labels, port uint16) *demand {
 	s := a.spaces[namespace]
 	if s == nil {
-		return a.mesh
+		return &a.mesh
 	}
-	mode := s.mode.or(a.mesh)
+	mode := s.mode.or(&a.mesh)
 	for i := range s.workloads {
 		if w := &s.workloads[i]; labels.Matches(w.selector) {
 			return w.ports[uint32(port)].or(w.mode.or(mode))
@@ -124,5 +136,5 @@ func (a *auth) differs(old *auth) func(namespace string) bool {
 }
 
 func sameAuthWorkload(a, b authWorkload) bool {
-	return a.mode == b.mode && a.selector.Equal(b.selector) && maps.Equal(a.ports, b.ports)
+	return a.mode == b.mode && a.selector.Equal(b.selector) && maps.EqualFunc(a.ports, b.ports, func(x, y *demand) bool { return *x == *y })
 }

@@ -74,6 +74,27 @@ func TestPeerAuthentication(t *testing.T) {
 	}
 }
 
+// TestPeerAuthenticationIsNamed: an endpoint tells which object demands what of it; a new revision of that is no change.
+func TestPeerAuthenticationIsNamed(t *testing.T) {
+	t.Parallel()
+	for want, policies := range map[string][]model.Object{
+		"":                     {demand("ns", "w", "", "x", "", 1)},
+		"istio-system/default": {demand("istio-system", "default", "STRICT", "", "", 1), demand("ns", "w", "", "x", "", 2)},
+		"ns/all":               {demand("istio-system", "default", "STRICT", "", "", 1), demand("ns", "all", "STRICT", "", "", 2)},
+		"ns/w":                 {demand("ns", "all", "STRICT", "", "", 1), demand("ns", "w", "DISABLE", "x", "", 2)},
+		"ns/port":              {demand("ns", "all", "STRICT", "", "", 1), demand("ns", "port", "", "x", "DISABLE", 2)},
+	} {
+		rows := append(policies, service(kube("c2"), "a"), labelled(slice(kube("c2"), "a", "a-1", "10.0.0.1"), model.Labels{"app": "x"}))
+		e, got := rebuilt(t, "a", rows...).Port("http")[0].Endpoints[0], ""
+		if e.MTLSSource != nil {
+			got = e.MTLSSource.Object.Namespace + "/" + e.MTLSSource.Object.Name
+		}
+		if got != want || got == "" && e.MTLS != model.MTLSPermissive {
+			t.Errorf("%q demands %s, want %q", got, e.MTLS, want)
+		}
+	}
+}
+
 // What is demanded of one port is not what is demanded of the workload's others.
 func TestPeerAuthenticationOfOtherPorts(t *testing.T) {
 	t.Parallel()

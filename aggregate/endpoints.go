@@ -16,6 +16,7 @@ type candidate struct {
 	port     string          // name of the merged service's port
 	network  string
 	mtls     model.MTLS
+	mtlsBy   *model.Source
 	other    model.MTLS // at ports that no PeerAuthentication names
 	source   *model.Source
 	id       rowID
@@ -79,8 +80,9 @@ func (g *gathered) consider(in *mergeInput, shape *pushcontext.ShapeView, c cand
 	if c.network == "" {
 		c.network = in.mesh.network(c.ep.Addr)
 	}
-	c.mtls = in.auth.demands(in.key.Namespace, c.ep.Labels, c.ep.Addr.AddrPort.Port())
-	c.other = in.auth.demands(in.key.Namespace, c.ep.Labels, 0)
+	d := in.auth.demands(in.key.Namespace, c.ep.Labels, c.ep.Addr.AddrPort.Port())
+	c.mtls, c.mtlsBy = d.mode, d.source()
+	c.other = in.auth.demands(in.key.Namespace, c.ep.Labels, 0).mode
 	g.kept = append(g.kept, c)
 }
 
@@ -140,14 +142,15 @@ func workloadEndpoint(s selected, port string, number uint16) *model.Endpoint {
 	return e
 }
 
-// settle removes duplicates: of one address and port, a registry's own statement beats a selected
-// workload, then the first shard, the newest statement and the first object win.
+// settle removes duplicates: of one address and port in one network, a registry's own statement beats a selected
+// workload, then the first shard, the newest statement and the first object win. Networks may use the same
+// addresses.
 func (g *gathered) settle(shape *pushcontext.ShapeView) {
 	slices.SortFunc(g.kept, compareCandidates)
 	kept := g.kept[:0]
 	for _, c := range g.kept {
 		if len(kept) > 0 && kept[len(kept)-1].same(c) {
-			if w := kept[len(kept)-1]; w.id != c.id {
+			if w := kept[len(kept)-1]; w.id != c.id || w.index != c.index { // else it is selected twice
 				g.refuse(c, model.ReasonDuplicate, "also known from "+w.source.Shard.String()+" "+w.source.Object.String())
 			}
 			continue
@@ -186,7 +189,7 @@ func compareCandidates(a, b candidate) int {
 	if c := a.ep.Addr.Compare(b.ep.Addr); c != 0 {
 		return c
 	}
-	if c := strings.Compare(a.port, b.port); c != 0 {
+	if c := cmp.Or(strings.Compare(a.port, b.port), strings.Compare(a.network, b.network)); c != 0 {
 		return c
 	}
 	if !a.ep.Addr.Dialable() { // several workloads behind one gateway are several endpoints
@@ -201,7 +204,7 @@ func compareCandidates(a, b candidate) int {
 }
 
 func (c candidate) same(o candidate) bool {
-	return c.ep.Addr == o.ep.Addr && c.port == o.port && (c.ep.Addr.Dialable() || c.id == o.id)
+	return c.ep.Addr == o.ep.Addr && c.port == o.port && c.network == o.network && (c.ep.Addr.Dialable() || c.id == o.id)
 }
 
 func compareLeftOut(a, b model.LeftOut) int {
@@ -322,7 +325,7 @@ func (f *freezer) locality(cs []candidate, before []pushcontext.LocalityEndpoint
 }
 
 func (f *freezer) endpoint(c candidate, prev []*model.Endpoint) *model.Endpoint {
-	for _, p := range prev { // more than one only for address-less endpoints
+	for _, p := range prev { // more than one only for address-less endpoints, and on several networks
 		if p.Addr != c.ep.Addr {
 			break
 		}
@@ -331,7 +334,7 @@ func (f *freezer) endpoint(c candidate, prev []*model.Endpoint) *model.Endpoint 
 		}
 	}
 	e := *c.ep
-	e.PortName, e.Network, e.MTLS, e.OtherMTLS, e.Source = c.port, c.network, c.mtls, c.other, f.source(c)
+	e.PortName, e.Network, e.MTLS, e.MTLSSource, e.OtherMTLS, e.Source = c.port, c.network, c.mtls, c.mtlsBy, c.other, f.source(c)
 	return &e
 }
 
@@ -349,12 +352,16 @@ func (f *freezer) source(c candidate) *model.Source {
 // at which revision does not.
 func (c candidate) equal(p *model.Endpoint) bool {
 	e := c.ep
-	return p.PortName == c.port && p.Network == c.network && p.MTLS == c.mtls && p.OtherMTLS == c.other && p.Health == e.Health && p.Weight == e.Weight && p.Locality == e.Locality &&
+	return p.PortName == c.port && p.Network == c.network && p.MTLS == c.mtls && sameSourceOrNone(p.MTLSSource, c.mtlsBy) && p.OtherMTLS == c.other && p.Health == e.Health && p.Weight == e.Weight && p.Locality == e.Locality &&
 		p.TLSMode == e.TLSMode && p.ServiceAccount == e.ServiceAccount && p.Workload == e.Workload && p.Node == e.Node &&
 		p.Hostname == e.Hostname && sameSource(p.Source, c.source) && p.Labels.Equal(e.Labels)
 }
 
 func sameSource(a, b *model.Source) bool { return a.Shard == b.Shard && a.Object == b.Object }
+
+func sameSourceOrNone(a, b *model.Source) bool {
+	return a == b || a != nil && b != nil && sameSource(a, b)
+}
 
 // demotedShards are the demoted shards that endpoints came from.
 func (g *gathered) demotedShards(demoted map[model.ShardKey]bool) []model.ShardKey {

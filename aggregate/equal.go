@@ -53,7 +53,7 @@ func samePorts(a, b []pushcontext.PortEndpoints) bool {
 
 func samePortContent(a, b []pushcontext.PortEndpoints) bool {
 	return equalPorts(a, b, func(a, b *model.Endpoint) bool {
-		return a.Addr == b.Addr && candidate{ep: a, port: a.PortName, network: a.Network, mtls: a.MTLS, other: a.OtherMTLS, source: a.Source}.equal(b)
+		return a.Addr == b.Addr && candidate{ep: a, port: a.PortName, network: a.Network, mtls: a.MTLS, mtlsBy: a.MTLSSource, other: a.OtherMTLS, source: a.Source}.equal(b)
 	})
 }
 

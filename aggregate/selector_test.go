@@ -149,6 +149,28 @@ func TestSelectedDuplicatesAndAddressless(t *testing.T) {
 	}
 }
 
+// TestDefect7EqualAddressesOfNetworks: networks may use the same addresses, also in one object; in one network, what is
+// stated twice counts once, and that is told.
+func TestDefect7EqualAddressesOfNetworks(t *testing.T) {
+	t.Parallel()
+	c1 := kube("c1")
+	row := slice(c1, "a", "s", "10.0.0.5", "10.0.0.5", "10.0.0.5", "10.0.0.5")
+	for i, n := range []string{"n3", "n2", "n2", ""} {
+		row.Endpoints[i].Network = n
+	}
+	v := rebuilt(t, "a", service(c1, "a"), row)
+	var got []string
+	for _, e := range v.Port("http")[0].Endpoints {
+		got = append(got, e.Network)
+	}
+	if d := cmp.Diff([]string{"", "n2", "n3"}, got); d != "" {
+		t.Errorf("networks: %s", d)
+	}
+	if len(v.LeftOut) != 1 || v.LeftOut[0].Reason != model.ReasonDuplicate {
+		t.Errorf("left out: %v", v.LeftOut)
+	}
+}
+
 // Host names and sockets are for DNS services; only one name fits a round-robin DNS service.
 func TestSelectedKinds(t *testing.T) {
 	t.Parallel()

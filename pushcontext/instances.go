@@ -122,7 +122,9 @@ func (v *ServiceView) served(only map[model.InstanceKey]struct{}) map[model.Inst
 					in = &backing{statement: statement{v.Shape.Key, "", e.Locality, e.Network}, targets: make([]Target, 0, len(v.Shape.Ports))}
 					out[k] = in
 				}
-				in.targets = append(in.targets, target(v.Shape, port, e))
+				if t := target(v.Shape, port, e); !slices.ContainsFunc(in.targets, t.sameSocket) {
+					in.targets = append(in.targets, t)
+				}
 			}
 		}
 	}
@@ -134,6 +136,12 @@ func target(s *ShapeView, port model.Port, e *model.Endpoint) Target {
 		Cluster: s.Key.Cluster, Host: s.Key.Host, Namespace: s.Key.Namespace, Name: s.Name,
 		Port: port.Number, PortName: port.Name, Protocol: port.Protocol, Endpoint: e.Addr.AddrPort.Port(), MTLS: e.MTLS, OtherMTLS: e.OtherMTLS,
 	}
+}
+
+// sameSocket reports whether both are one port of the service at one of the workload: networks may use the same
+// addresses.
+func (t *Target) sameSocket(o Target) bool {
+	return t.Port == o.Port && t.PortName == o.PortName && t.Endpoint == o.Endpoint
 }
 
 func (t *Target) of(k model.ServiceKey) bool {

@@ -49,9 +49,10 @@ type Endpoint struct {
 	Addr           Addr
 	PortName       string // service port that it backs
 	Health         Health
-	MTLS           MTLS   // what PeerAuthentication demands of connections to it; set by the merge, not by registries
-	OtherMTLS      MTLS   // the same, of connections to ports of its workload that no PeerAuthentication names
-	Weight         uint32 // relative; 0 means unset (1). A source's own 0 is ReasonZeroWeight instead
+	MTLS           MTLS    // what PeerAuthentication demands of connections to it; set by the merge, not by registries
+	MTLSSource     *Source // the PeerAuthentication that demands MTLS, without revision; nil if none does
+	OtherMTLS      MTLS    // the same, of connections to ports of its workload that no PeerAuthentication names
+	Weight         uint32  // relative; 0 means unset (1). A source's own 0 is ReasonZeroWeight instead
 	Labels         Labels
 	Locality       Locality
 	Network        string

@@ -85,6 +85,10 @@ func identify(e *model.Endpoint) identity {
 	}
 }
 
+func sameStatement(a, b *model.Source) bool {
+	return a == b || a != nil && b != nil && timeless(*a) == timeless(*b)
+}
+
 func sameEndpoint(a, b model.Endpoint) bool {
-	return identify(&a) == identify(&b) && a.Labels.Equal(b.Labels)
+	return identify(&a) == identify(&b) && a.Labels.Equal(b.Labels) && sameStatement(a.MTLSSource, b.MTLSSource)
 }

@@ -47,6 +47,8 @@ type (
 		model.Endpoint
 		Addr   addr
 		Source *model.Source `json:",omitempty"` // none if it is that of the row
+
+		MTLSSource *model.Source `json:",omitempty"`
 	}
 	leftOut struct {
 		model.LeftOut
@@ -133,7 +135,7 @@ func rowOf(o model.Object) (any, error) {
 func endpointsOf(o *model.Endpoints) endpoints {
 	out := endpoints{list: o}
 	for i := range o.Endpoints {
-		e := endpoint{Endpoint: o.Endpoints[i], Addr: addrOf(o.Endpoints[i].Addr)}
+		e := endpoint{Endpoint: o.Endpoints[i], Addr: addrOf(o.Endpoints[i].Addr), MTLSSource: o.Endpoints[i].MTLSSource}
 		if e.Endpoint.Source != nil && *e.Endpoint.Source != o.Source {
 			e.Source = e.Endpoint.Source
 		}
@@ -249,7 +251,7 @@ func (w endpoints) model() *model.Endpoints {
 	o := w.list
 	for i := range w.Endpoints {
 		e := w.Endpoints[i].Endpoint
-		e.Addr, e.Source = w.Endpoints[i].Addr.model(), w.Endpoints[i].Source
+		e.Addr, e.Source, e.MTLSSource = w.Endpoints[i].Addr.model(), w.Endpoints[i].Source, w.Endpoints[i].MTLSSource
 		if e.Source == nil {
 			e.Source = &o.Source
 		}

@@ -98,11 +98,19 @@ func (s *selector) plaintext(e *model.Endpoint) string {
 	case s.tls == tlsAuto && e.TLSMode != model.TLSIstio:
 		return "its workload does not speak it (label security.istio.io/tlsMode)"
 	case s.tls == tlsAuto && !speaksMutual(e):
-		return "a PeerAuthentication for namespace " + e.Workload.Namespace + " sets mode DISABLE for its port"
+		return demander(e) + " sets mode DISABLE for its port"
 	case !s.class.ClientTLS.Complete():
 		return noCertificate
 	}
 	return ""
+}
+
+// demander names who demands what of connections to an endpoint.
+func demander(e *model.Endpoint) string {
+	if s := e.MTLSSource; s != nil {
+		return "PeerAuthentication " + s.Object.Namespace + "/" + s.Object.Name
+	}
+	return "a PeerAuthentication"
 }
 
 const noCertificate = "the proxy has no certificate for it (node metadata TLS_CLIENT_CERT_CHAIN, TLS_CLIENT_KEY, TLS_CLIENT_ROOT_CERT)"

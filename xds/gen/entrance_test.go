@@ -44,7 +44,11 @@ func TestSelectNetworkView(t *testing.T) {
 // endpoint speaks. The reason names what decided.
 func TestSelectMutualTLS(t *testing.T) {
 	t.Parallel()
-	demands := func(m model.MTLS) func(*model.Endpoint) { return func(e *model.Endpoint) { e.MTLS = m } }
+	demands := func(m model.MTLS) func(*model.Endpoint) {
+		return func(e *model.Endpoint) {
+			e.MTLS, e.MTLSSource = m, &model.Source{Object: model.ObjectKey{Kind: model.ConfigPeerAuthentication, Namespace: "shop", Name: "off"}}
+		}
+	}
 	remote := func(edits ...func(*model.Endpoint)) svc {
 		return cart(ep("c2", "http", "10.0.0.1:80", append([]func(*model.Endpoint){network("n2")}, edits...)...))
 	}
@@ -65,7 +69,7 @@ func TestSelectMutualTLS(t *testing.T) {
 		{name: "spoken", svc: remote(mtls)},
 		{name: "strict", svc: remote(mtls, demands(model.MTLSStrict))},
 		{name: "not spoken", svc: remote(), why: "label security.istio.io/tlsMode"},
-		{name: "turned off by PeerAuthentication", svc: remote(mtls, demands(model.MTLSDisabled)), why: "a PeerAuthentication for namespace shop sets mode DISABLE"},
+		{name: "turned off by PeerAuthentication", svc: remote(mtls, demands(model.MTLSDisabled)), why: "PeerAuthentication shop/off sets mode DISABLE"},
 		{name: "DISABLE", svc: rule(remote(mtls), disable), why: "DestinationRule shop/r sets TLS mode DISABLE"},
 		{name: "SIMPLE", svc: rule(remote(mtls), simple), why: "DestinationRule shop/r sets TLS mode SIMPLE"},
 		{name: "MUTUAL", svc: rule(remote(mtls), mutual), why: "DestinationRule shop/r sets TLS mode MUTUAL"},

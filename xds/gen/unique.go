@@ -25,8 +25,8 @@ func (h *host) dialled() dialled {
 	return dialledAt(h.endpoint.Addr)
 }
 
-// hasTwins reports whether several members list one address for a port of the service, so that a proxy
-// may have to be told of one of them only.
+// hasTwins reports whether an address is listed several times, by several members or on several networks,
+// for a port of the service, so that a proxy may have to be told of one of them only.
 func hasTwins(v *pushcontext.ServiceView) bool {
 	return v.Derived().Do(pushcontext.MemoKey{Generator: memoTwins},
 		func() any { return twinsAmong(v.Endpoints, v.Shape.Mesh) }).(bool)
@@ -40,19 +40,19 @@ func hasInlineTwins(s *pushcontext.ShapeView) bool {
 
 func twinsAmong(ports []pushcontext.PortEndpoints, mesh *pushcontext.MeshView) bool {
 	return slices.ContainsFunc(ports, func(p pushcontext.PortEndpoints) bool {
-		return severalMembers(p.Localities) && twinsIn(p.Localities, mesh)
+		return severalPlaces(p.Localities) && twinsIn(p.Localities, mesh)
 	})
 }
 
-// severalMembers is a cheap test that most ports end at: a member alone has an address once.
-func severalMembers(list []pushcontext.LocalityEndpoints) bool {
+// severalPlaces is a cheap test that most ports end at: a member has an address once in a network.
+func severalPlaces(list []pushcontext.LocalityEndpoints) bool {
 	var first *model.Endpoint
 	for _, l := range list {
 		for _, e := range l.Endpoints {
 			if first == nil {
 				first = e
 			}
-			if e.Addr.Cluster != first.Addr.Cluster {
+			if e.Addr.Cluster != first.Addr.Cluster || e.Network != first.Network {
 				return true
 			}
 		}

@@ -73,6 +73,7 @@ func TestUniqueAddressesCostClassesOnlyWhereTheyMatter(t *testing.T) {
 		{"another port", newMesh(), []*model.Endpoint{ep("c1", "http", "10.0.0.1:80"), ep("c2", "http", "10.0.0.1:81")}, false},
 		{"equal", newMesh(), []*model.Endpoint{ep("c1", "http", "10.0.0.1:80"), ep("c2", "http", "10.0.0.1:80")}, true},
 		{"equal, networks without gateways", newMesh(), []*model.Endpoint{ep("c1", "http", "10.0.0.1:80", network("n1")), ep("c2", "http", "10.0.0.1:80", network("n2"))}, true},
+		{"equal in one member, networks without gateways", newMesh(), []*model.Endpoint{ep("c1", "http", "10.0.0.1:80", network("n1")), ep("c1", "http", "10.0.0.1:80", network("n2"))}, true},
 		{"equal, one network behind a gateway", newMesh(twoNetworks), []*model.Endpoint{ep("c1", "http", "10.0.0.1:80", network("n1")), ep("c2", "http", "10.0.0.1:80", network("n2"))}, true},
 		{"equal, networks behind gateways", newMesh(twoNetworks), []*model.Endpoint{ep("c1", "http", "10.0.0.1:80", network("n3")), ep("c2", "http", "10.0.0.1:80", network("n2"))}, false},
 		{"equal, one network", newMesh(twoNetworks), []*model.Endpoint{ep("c1", "http", "10.0.0.1:80", network("n2")), ep("c2", "http", "10.0.0.1:80", network("n2"))}, true},
