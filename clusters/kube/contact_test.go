@@ -115,6 +115,35 @@ func TestIncident13TokenFile(t *testing.T) {
 	w.awaitRows(append([]string{"service Service/shop/api"}, webRows...)...)
 }
 
+// An authority in a file is read again when a server's certificate is of another one: an API server that comes
+// back with a certificate of a renewed authority is trusted as soon as the file is.
+func TestAuthorityInAFileIsRenewed(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.apply(web)
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	write := func(pem []byte) {
+		if err := os.WriteFile(file, pem, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := options(s)
+	write(o.Config.CAData)
+	o.Config.CAData, o.Config.CAFile = nil, file
+	w := watch(t, kube.New(o))
+	w.awaitRows(webRows...)
+	authority := s.renew()
+	w.awaitErr("is not signed by the kubeconfig's authority")
+	write([]byte("half a file"))
+	w.turn()
+	write(authority)
+	w.awaitState(model.StateLive)
+	s.apply(apiService)
+	w.awaitRows(append([]string{"service Service/shop/api"}, webRows...)...)
+	w.stop()
+	s.awaitConns(0)
+}
+
 // Without a required right nothing is told but which one is missing.
 func TestRequiredRight(t *testing.T) {
 	t.Parallel()

@@ -97,15 +97,15 @@ func httpClient(c *rest.Config, t Timing) (*http.Client, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	secure, err := transport.TLSConfigFor(tc)
-	if err != nil {
-		return nil, nil, err
-	}
 	if tc.BearerTokenFile != "" { // read again when it is refused, not only each minute
 		tc.Wrap(transport.ResettableTokenSourceWrapTransport(transport.NewCachedFileTokenSource(tc.BearerTokenFile)))
 		tc.BearerToken, tc.BearerTokenFile = "", ""
 	}
-	base, end := newTransport(tc, secure, t)
+	dial, end := transports(tc, t)
+	base, err := newAuthority(tc, dial)
+	if err != nil {
+		return nil, nil, err
+	}
 	rt, err := transport.HTTPWrappersForConfig(tc, http.RoundTripper(observed{base}))
 	if err != nil {
 		return nil, nil, err
@@ -113,10 +113,11 @@ func httpClient(c *rest.Config, t Timing) (*http.Client, func(), error) {
 	return &http.Client{
 		Transport:     rt,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, end, nil
+	}, func() { base.current.Load().CloseIdleConnections(); end() }, nil
 }
 
-func newTransport(tc *transport.Config, secure *tls.Config, t Timing) (*http.Transport, func()) {
+// transports makes transports whose connections end together.
+func transports(tc *transport.Config, t Timing) (func(*tls.Config) *http.Transport, func()) {
 	keepAlive := net.KeepAliveConfig{Enable: true, Idle: t.Ping, Interval: max(t.Pong/3, time.Second), Count: 3}
 	dial := (&net.Dialer{Timeout: t.Dial, KeepAliveConfig: keepAlive}).DialContext
 	if tc.DialHolder != nil {
@@ -127,15 +128,13 @@ func newTransport(tc *transport.Config, secure *tls.Config, t Timing) (*http.Tra
 		proxy = tc.Proxy
 	}
 	conns := newDialer(dial)
-	tr := &http.Transport{
-		Proxy: proxy, DialContext: conns.DialContext, TLSClientConfig: secure, TLSHandshakeTimeout: t.Dial,
-		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, DisableCompression: tc.DisableCompression,
-		HTTP2: &http.HTTP2Config{SendPingTimeout: t.Ping, PingTimeout: t.Pong},
-	}
-	return tr, func() {
-		tr.CloseIdleConnections()
-		conns.close()
-	}
+	return func(secure *tls.Config) *http.Transport {
+		return &http.Transport{
+			Proxy: proxy, DialContext: conns.DialContext, TLSClientConfig: secure, TLSHandshakeTimeout: t.Dial,
+			ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, DisableCompression: tc.DisableCompression,
+			HTTP2: &http.HTTP2Config{SendPingTimeout: t.Ping, PingTimeout: t.Pong},
+		}
+	}, conns.close
 }
 
 // observed notes how each request went. The client above it hides some failures of watches behind a

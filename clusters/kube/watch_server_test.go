@@ -1,17 +1,26 @@
 package kube_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/pem"
 	"io"
 	"log"
 	"maps"
 	"math"
+	"math/big"
+	"net"
 	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
@@ -26,6 +35,7 @@ type apiServer struct {
 	t    *testing.T
 	srv  *httptest.Server
 	line *line
+	cert atomic.Pointer[tls.Certificate] // for connections to come; nil for httptest's
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed and renewed at each change
@@ -70,6 +80,7 @@ func newAPIServer(t *testing.T) *apiServer {
 	}, denied: map[string]int{}, failing: map[string]int{}, held: map[string]chan struct{}{}, bad: map[string]bool{}}
 	s.srv = httptest.NewUnstartedServer(s)
 	s.srv.EnableHTTP2 = true
+	s.srv.TLS = &tls.Config{GetConfigForClient: s.present}
 	s.srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.line = &line{Listener: s.srv.Listener}
 	s.srv.Listener = s.line
@@ -85,6 +96,36 @@ func newAPIServer(t *testing.T) *apiServer {
 func (s *apiServer) config() *rest.Config {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.srv.Certificate().Raw})
 	return &rest.Config{Host: s.srv.URL, BearerToken: "secret-token", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+}
+
+// renew gives the server a certificate of another authority, for connections to come, and ends those that are.
+func (s *apiServer) renew() (authority []byte) {
+	s.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	now := time.Now()
+	self := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, self, self, key.Public(), key)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.cert.Store(&tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key})
+	s.srv.CloseClientConnections()
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// present is a tls.Config's GetConfigForClient.
+func (s *apiServer) present(*tls.ClientHelloInfo) (*tls.Config, error) {
+	cert := s.cert.Load()
+	if cert == nil {
+		return nil, nil
+	}
+	c := s.srv.TLS.Clone()
+	c.Certificates, c.GetConfigForClient = []tls.Certificate{*cert}, nil
+	return c, nil
 }
 
 // change does something with the server's state and tells the watches.
