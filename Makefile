@@ -24,7 +24,7 @@ servers = ISTHMUS_ENVOY="$$($(setup) envoy)"; ISTHMUS_ETCD="$$($(setup) etcd)"; 
 	export ISTHMUS_ENVOY ISTHMUS_ETCD ISTHMUS_KUBE_APISERVER
 
 .NOTPARALLEL:
-.PHONY: help build check test demo bench fuzz cover clean modules lint-fmt lint-vet lint-static lint-imports
+.PHONY: help build check test soak demo bench fuzz cover clean modules lint-fmt lint-vet lint-static lint-imports
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,11 @@ test: check ## check, then every test with the race detector, real Envoys and AP
 		go test -tags isthmus_assert -timeout $(TIMEOUT) ./pushcontext ./aggregate ./test/script; \
 	$(setup) waiting "running all tests (go test $$race $(PKG)); the first run compiles every dependency" \
 		env PATH="$$PATH:/usr/sbin:/sbin" go test $$race -count=1 -timeout $(TIMEOUT) $(ARGS) $(PKG)
+
+# Variables may be given, as in `make soak ISTHMUS_SOAK_SEED=7`: see test/soak/main_test.go.
+soak: modules ## what test/soak does, for long: 1000 rotations, 20 clusters in 150 rounds; about half an hour
+	@$(servers); export ISTHMUS_SOAK_ROTATIONS="$${ISTHMUS_SOAK_ROTATIONS:-1000}" ISTHMUS_SOAK_ROUNDS="$${ISTHMUS_SOAK_ROUNDS:-150}"; \
+	env PATH="$$PATH:/usr/sbin:/sbin" go test -count=1 -timeout 3h -v $(ARGS) ./test/soak
 
 demo: build ## a hub, backends and real Envoys for two clusters, with traffic; ARGS=--once ends by itself
 	@$(setup) waiting "building bin/demo" go build -o bin/demo ./test/demo

@@ -83,12 +83,7 @@ func (m *mesh) serve(args ...string) {
 
 // report tells what proxies found.
 func (m *mesh) report() {
-	for _, p := range m.proxies {
-		p.Disconnect()
-		for _, v := range p.Violations() {
-			m.Errorf("proxy %s: %s", p.ID(), v)
-		}
-	}
+	m.part(func(*proxy) bool { return true })
 	for _, f := range m.guard.found() {
 		m.Error(f)
 	}
@@ -202,4 +197,60 @@ func (m *mesh) number(pattern *regexp.Regexp, text string) int {
 		m.Fatal(err)
 	}
 	return n
+}
+
+// still measures once the number of goroutines has stayed the same for a while.
+func (m *mesh) still() (now figures) {
+	m.Helper()
+	const looks = 15
+	last, same := 0, 0
+	m.eventually("goroutines that stay", func() error {
+		n := m.number(total, m.page("/debug/pprof/goroutine?debug=1"))
+		if same++; n != last {
+			last, same = n, 0
+		}
+		if same < looks {
+			return fmt.Errorf("%d goroutines", n)
+		}
+		return nil
+	})
+	return m.figures()
+}
+
+// spare is how many goroutines may come and go.
+const spare = 6
+
+// flat waits until the hub takes what it took before, give or take a few percent.
+// Connections in the midst of ending and beginning are goroutines, and what they
+// hold is free a while later.
+func (m *mesh) flat(before figures) (now figures) {
+	m.Helper()
+	limit := before.heap + before.heap/10 + 512<<10
+	m.eventually("the goroutines and the heap that there were", func() error {
+		now = m.figures()
+		switch {
+		case now.goroutines > before.goroutines+spare:
+			return fmt.Errorf("%v; before: %v; they are:\n%s", now, before, m.page("/debug/pprof/goroutine?debug=1"))
+		case now.heap > limit:
+			return fmt.Errorf("%v; before: %v", now, before)
+		}
+		return nil
+	})
+	return now
+}
+
+// faultMetrics count what must never be.
+var faultMetrics = []string{
+	"isthmus_scrub_drift_total", "isthmus_merge_panics_total", "isthmus_registry_failures_total", "isthmus_mailbox_stuck_total",
+	"isthmus_rows_refused_total", "isthmus_xds_stream_panics_total", "pilot_total_xds_rejects", "pilot_total_xds_internal_errors",
+}
+
+// sound checks that the hub has noticed no fault of its own.
+func (m *mesh) sound() {
+	m.Helper()
+	for _, name := range faultMetrics {
+		if n, err := m.hub.Metric(m.Context(), name); err != nil || n != 0 {
+			m.Errorf("%s is %v, %v", name, n, err)
+		}
+	}
 }

@@ -143,6 +143,20 @@ func addresses(body []byte) (name string, out []string, err error) {
 	return a.ClusterName, slices.Compact(out), nil
 }
 
+// part ends proxies and tells what a server must not do and did to them.
+func (m *mesh) part(which func(*proxy) bool) {
+	m.proxies = slices.DeleteFunc(m.proxies, func(p *proxy) bool {
+		if !which(p) {
+			return false
+		}
+		p.Disconnect()
+		for _, v := range p.Violations() {
+			m.Errorf("proxy %s: %s", p.ID(), v)
+		}
+		return true
+	})
+}
+
 // ours reports whether an Envoy cluster is that of a service which a test made.
 func ours(name string) bool {
 	return strings.HasPrefix(name, "outbound|") && strings.HasSuffix(name, "."+namespace+".svc.cluster.local")
