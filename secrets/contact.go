@@ -3,6 +3,9 @@ package secrets
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"net/url"
 	"sync"
 	"time"
 
@@ -23,13 +26,21 @@ type contact struct {
 	last string // guarded by mu: why there is none, "" if there is
 }
 
+// listWatch lists what is true now, for a server that lags behind would bring back what has gone; and it lists plainly:
+// the client library hides how a list that is streamed has failed.
 func (c *contact) listWatch(client kubernetes.Interface) cache.ListerWatcher {
 	api := client.CoreV1().Secrets(c.Namespace)
 	const selector = Label + "=true"
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+	return plain{&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, l metav1.ListOptions) (runtime.Object, error) {
 			l.LabelSelector = selector
+			if l.ResourceVersion == "0" {
+				l.ResourceVersion = ""
+			}
 			list, err := api.List(ctx, l)
+			if err == nil && list.ResourceVersion == "" {
+				err = errNoList
+			}
 			c.note(ctx, err)
 			return list, err
 		},
@@ -42,8 +53,17 @@ func (c *contact) listWatch(client kubernetes.Interface) cache.ListerWatcher {
 			}
 			return c.observe(ctx, w), nil
 		},
-	}, client)
+	}}
 }
+
+// plain is a source whose lists are not streamed.
+type plain struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported tells the client library.
+func (plain) IsWatchListSemanticsUnSupported() bool { return true }
+
+// errNoList is what somebody else than an API server gives: taken for a list, it would be an empty one.
+var errNoList = errors.New("what the API server gives is no list of Secrets")
 
 // note tells what has changed, and not each try.
 func (c *contact) note(ctx context.Context, err error) {
@@ -52,6 +72,7 @@ func (c *contact) note(ctx context.Context, err error) {
 	case ctx.Err() != nil || apierrors.IsResourceExpired(err): // it is not out of reach
 		return
 	case err != nil:
+		err = cause(err)
 		text = err.Error()
 	}
 	c.mu.Lock()
@@ -69,6 +90,20 @@ func (c *contact) note(ctx context.Context, err error) {
 	if c.OnContact != nil {
 		c.OnContact(err)
 	}
+}
+
+// cause leaves out of an error what differs from one attempt to the next: the parameters of the request, and the ports of
+// the connection.
+func cause(err error) error {
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
+	}
+	var conn *net.OpError
+	if errors.As(err, &conn) && conn.Op != "dial" {
+		err = fmt.Errorf("%s: %w", conn.Op, conn.Err)
+	}
+	return err
 }
 
 // errEnded is all that is known when the client library gives up on a connection that is reset again and again: it

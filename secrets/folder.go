@@ -175,8 +175,5 @@ func (f *folder) claims() []Claim {
 		}
 	}
 	slices.SortFunc(out, func(a, b Claim) int { return a.Compare(&b) })
-	if limit := f.opts.MaxClusters; len(out) > limit {
-		out = append(out[:limit], beyond(out[limit].Source, out[limit].Created, limit))
-	}
-	return out
+	return limit(out, f.opts.MaxClusters)
 }

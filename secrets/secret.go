@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,7 +28,7 @@ const MaxClusters = 1000
 // Options are those of every source of remote credentials. Zero values take the stated defaults.
 type Options struct {
 	Allow       Allow
-	MaxClusters int // claims beyond it are one claim with an Err; MaxClusters
+	MaxClusters int // what is beyond it is one claim with an Err; MaxClusters
 	Log         *slog.Logger
 }
 
@@ -50,8 +51,11 @@ type SecretOptions struct {
 	OnContact func(error)
 }
 
-// gather is how long changes are collected: tools write several Secrets at a time.
-const gather = 50 * time.Millisecond
+// How long changes are collected: tools write several Secrets at a time, and replace one by deleting and creating it.
+const (
+	gather = 50 * time.Millisecond
+	grace  = 500 * time.Millisecond // with a deletion among them
+)
 
 // WatchSecrets follows the Secrets of the namespace that are labelled istio/multiCluster=true until ctx ends, and
 // then returns nil. Each key of such a Secret is the id of a cluster and its value a kubeconfig; a key that can't be
@@ -62,10 +66,10 @@ func WatchSecrets(ctx context.Context, client kubernetes.Interface, o SecretOpti
 		return errors.New("the namespace of the secrets is missing")
 	}
 	o.Options = o.withDefaults()
-	changed := make(chan struct{}, 1)
+	changed := changes{some: make(chan struct{}, 1)}
 	contact := &contact{SecretOptions: o}
 	informer := cache.NewSharedIndexInformer(contact.listWatch(client), &corev1.Secret{}, 0, cache.Indexers{})
-	synced, err := o.observe(informer, changed)
+	synced, err := o.observe(informer, &changed)
 	if err != nil {
 		return err
 	}
@@ -81,43 +85,61 @@ func WatchSecrets(ctx context.Context, client kubernetes.Interface, o SecretOpti
 	r := reader{allow: o.Allow}
 	for {
 		out(o.claims(&r, informer.GetStore().List()))
-		if !wait(ctx, changed) {
+		if !changed.wait(ctx) {
 			return nil
 		}
 	}
 }
 
+// changes tell that something has changed since they were waited for.
+type changes struct {
+	some    chan struct{} // cap 1
+	deleted atomic.Bool   // a Secret has gone
+}
+
+func (c *changes) add(deletion bool) {
+	if deletion {
+		c.deleted.Store(true)
+	}
+	select {
+	case c.some <- struct{}{}:
+	default:
+	}
+}
+
 // wait waits for a change and what comes with it.
-func wait(ctx context.Context, changed <-chan struct{}) (more bool) {
+func (c *changes) wait(ctx context.Context) (more bool) {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-changed:
+	case <-c.some:
 	}
-	timer := time.NewTimer(gather)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
+	for _, d := range []time.Duration{gather, grace} {
+		if d == grace && !c.deleted.Swap(false) {
+			break
+		}
+		timer := time.NewTimer(d)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		case <-timer.C:
+		}
 	}
 	select {
-	case <-changed:
+	case <-c.some:
 	default:
 	}
 	return true
 }
 
 // observe makes the informer tell of changes.
-func (o *SecretOptions) observe(informer cache.SharedIndexInformer, changed chan<- struct{}) (synced cache.InformerSynced, err error) {
+func (o *SecretOptions) observe(informer cache.SharedIndexInformer, changed *changes) (synced cache.InformerSynced, err error) {
 	tell := func(event string) {
 		if o.OnEvent != nil {
 			o.OnEvent(event)
 		}
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
+		changed.add(event == "delete")
 	}
 	if err := informer.SetTransform(trim); err != nil {
 		return nil, fmt.Errorf("watch secrets: %w", err)
@@ -162,22 +184,13 @@ func (o *SecretOptions) claims(r *reader, objects []any) []Claim {
 	var out []Claim
 	for _, s := range all {
 		for _, key := range slices.Sorted(maps.Keys(s.Data)) {
-			source := "Secret " + s.Namespace + "/" + s.Name
-			if len(out) == o.MaxClusters {
-				return append(out, beyond(source, s.CreationTimestamp.Time, o.MaxClusters))
-			}
-			out = append(out, r.claim(Claim{Cluster: key, Source: source, Created: s.CreationTimestamp.Time}, s.Data[key]))
+			out = append(out, r.claim(Claim{Cluster: key, Source: "Secret " + s.Namespace + "/" + s.Name, Created: s.CreationTimestamp.Time}, s.Data[key]))
 		}
 	}
-	return out
+	return limit(out, o.MaxClusters)
 }
 
 var errNoID = errors.New("its name can't be a cluster id (letters, digits, '-', '_' and '.', 63 at most, no '-' at an end)")
-
-// beyond stands for all claims from here on.
-func beyond(source string, created time.Time, limit int) Claim {
-	return Claim{Source: source, Created: created, Err: fmt.Errorf("this and all later ones are ignored: there are more than %d clusters", limit)}
-}
 
 // reader makes claims of kubeconfigs. It remembers those in use, so that a change of one Secret does not
 // read all others again.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -201,6 +202,87 @@ func TestClusterLimit(t *testing.T) {
 	client := fake.NewClientset(secret("istio-system", "a-flood", 2, data), secret("istio-system", "first", 1, map[string][]byte{"z": server(t, "z")}))
 	followSecrets(t, client, secrets.SecretOptions{Options: secrets.Options{MaxClusters: 3}}).
 		await("z first z", "a0 a-flood h", "a1 a-flood h", " a-flood this and all later ones are ignored: there are more than 3 clusters")
+}
+
+// TestUnusableKeysPushNothingOut: names that are no cluster ids and credentials that can't be used, of however many there
+// are, leave a good Secret in force.
+func TestUnusableKeysPushNothingOut(t *testing.T) {
+	t.Parallel()
+	data := map[string][]byte{}
+	for i := range 1100 {
+		data[fmt.Sprintf("-%04d", i)] = server(t, "h")
+	}
+	for i := range 5 {
+		data[fmt.Sprint("b", i)] = []byte("{}")
+	}
+	client := fake.NewClientset(secret("istio-system", "a-flood", 1, data), secret("istio-system", "new", 2, map[string][]byte{"z": server(t, "z")}))
+	w := followSecrets(t, client, secrets.SecretOptions{Options: secrets.Options{MaxClusters: 3}})
+	claims := <-w.claims
+	got := texts(claims)
+	if len(got) != 20+3+1+2 {
+		t.Fatalf("%d claims: %s", len(got), strings.Join(got, "\n"))
+	}
+	want := []string{
+		"z new z",
+		" a-flood this and all later ones are ignored: more than 3 credentials can't be used",
+		" a-flood this and all later ones are ignored: more than 20 names can't be cluster ids",
+	}
+	if tail := got[len(got)-3:]; strings.Join(tail, "\n") != strings.Join(want, "\n") {
+		t.Errorf("last are\n%s\nwant\n%s", strings.Join(tail, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestReplacedSecret: one that is deleted and soon made again was never gone; one that stays away is.
+func TestReplacedSecret(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset(secret("istio-system", "s", 0, map[string][]byte{"a": server(t, "a")}))
+		w := followSecrets(t, client, secrets.SecretOptions{})
+		next := func(want string) {
+			t.Helper()
+			if got := fmt.Sprint(texts(<-w.claims)); got != want {
+				t.Errorf("claims %s, want %s", got, want)
+			}
+		}
+		next("[a s a]")
+		api := client.CoreV1().Secrets("istio-system")
+		remove := func() {
+			if err := api.Delete(t.Context(), "s", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		remove()
+		time.Sleep(400 * time.Millisecond)
+		if _, err := api.Create(t.Context(), secret("istio-system", "s", 1, map[string][]byte{"a": server(t, "b")}), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		next("[a s b]")
+		remove()
+		next("[]")
+		w.stop()
+	})
+}
+
+// TestIncident9EmptyAnswerIsNoList: what stands in front of an API server may answer anything; the claims stay.
+func TestIncident9EmptyAnswerIsNoList(t *testing.T) {
+	t.Parallel()
+	client := fake.NewClientset(secret("istio-system", "s", 0, map[string][]byte{"a": server(t, "a")}))
+	var mu sync.Mutex
+	lists := 0
+	client.PrependReactor("list", "secrets", func(k8stesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		lists++
+		return lists == 1, &corev1.SecretList{}, nil
+	})
+	contact := make(chan error, 9)
+	w := followSecrets(t, client, secrets.SecretOptions{OnContact: func(err error) { contact <- err }})
+	if got := texts(<-w.claims); fmt.Sprint(got) != "[a s a]" {
+		t.Errorf("claims %v", got)
+	}
+	if lost := <-contact; lost == nil {
+		t.Error("taken for a list")
+	}
 }
 
 // TestExpiry: claims say when their credentials end.
