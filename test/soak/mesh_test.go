@@ -220,12 +220,12 @@ func (m *mesh) still() (now figures) {
 // spare is how many goroutines may come and go.
 const spare = 6
 
-// flat waits until the hub takes what it took before, give or take a few percent.
-// Connections in the midst of ending and beginning are goroutines, and what they
-// hold is free a while later.
-func (m *mesh) flat(before figures) (now figures) {
+// flat waits until the hub takes what it took before, and at most so many bytes of
+// heap more. Connections in the midst of ending and beginning are goroutines, and
+// what they hold is free a while later.
+func (m *mesh) flat(before figures, more int) (now figures) {
 	m.Helper()
-	limit := before.heap + before.heap/10 + 512<<10
+	limit := before.heap + more
 	m.eventually("the goroutines and the heap that there were", func() error {
 		now = m.figures()
 		switch {

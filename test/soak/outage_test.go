@@ -31,7 +31,8 @@ func TestClustersJoiningDyingAndReturning(t *testing.T) {
 	t.Logf("%v: %s", time.Since(began).Round(time.Second), s.tally())
 	t.Logf("%d assignments checked at %d proxies; a change reached proxies within %v at the most while clusters were dead",
 		s.guard.count(), len(s.proxies), s.slowest.Round(time.Millisecond))
-	t.Logf("with no remote cluster: %v; with all: %v; after they left: %v", s.bare, full, s.flat(s.bare))
+	// Which names there were and what changed lately is remembered.
+	t.Logf("with no remote cluster: %v; with all: %v; after they left: %v", s.bare, full, s.flat(s.bare, 2<<20))
 	s.sound()
 }
 

@@ -34,7 +34,7 @@ func TestIncident01HundredRotations(t *testing.T) {
 	}
 	end := w.rest()
 	t.Logf("after %d rotations: %v", rounds/10, base)
-	t.Logf("after %d rotations: %v; soon after: %v", rounds, end, w.flat(base))
+	t.Logf("after %d rotations: %v; soon after: %v", rounds, end, w.flat(base, base.heap/10+512<<10))
 	w.sound()
 	report := w.traffic.Stop()
 	t.Logf("%d requests through Envoy, %d assignments checked at %d proxies, %d changes of objects", report.OK, w.guard.count(), len(w.proxies), w.changes)
