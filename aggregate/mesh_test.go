@@ -45,7 +45,8 @@ func TestMeshNetworks(t *testing.T) {
 		t.Error(d)
 	}
 	wantGW := []pushcontext.Gateway{
-		{Network: "n1", Host: "gw.example", Addr: netip.AddrPortFrom(netip.Addr{}, 15443)}, {Network: "n1", Addr: netip.MustParseAddrPort("1.1.1.1:15443")},
+		{Network: "n1", Host: "gw.example", Addr: netip.AddrPortFrom(netip.Addr{}, 15443), Source: "MeshNetworks"},
+		{Network: "n1", Addr: netip.MustParseAddrPort("1.1.1.1:15443"), Source: "MeshNetworks"},
 	}
 	if n := v.Networks.Find("n1"); n == nil || !slices.Equal(n.Gateways, wantGW) {
 		t.Errorf("gateways %v, want %v", n, wantGW)

@@ -47,10 +47,10 @@ func newNetworks(m *mesh, src gatewaySources, old networks) networks {
 		case *model.NetworkGateway:
 			before := len(gws)
 			for _, a := range spec.Addrs {
-				gws = appendGateway(gws, spec.Network, r.id.shard.Cluster, a)
+				gws = appendGateway(gws, gatewayOf(spec.Network, r.id, &r.obj.Source), a)
 			}
 			if len(gws) == before && spec.Network != "" {
-				gws = append(gws, pushcontext.Gateway{Network: spec.Network, Cluster: r.id.shard.Cluster})
+				gws = append(gws, gatewayOf(spec.Network, r.id, &r.obj.Source))
 			}
 		case *model.ResolvedHost:
 			if name := hostName(r.obj.Name); addrs[name] == nil {
@@ -69,26 +69,37 @@ func settingsGateways(nets *meshconfig.MeshNetworks) []pushcontext.Gateway {
 	for name, n := range nets.GetNetworks() {
 		for _, g := range n.GetGateways() {
 			if g.GetAddress() != "" {
-				out = append(out, gateway(name, g))
+				out = append(out, settingsGateway(name, g))
 			}
 		}
 	}
 	return out
 }
 
-// gateway reads one gateway. One that can't be dialled stays, unusable: its network is still another
+// settingsGateway reads one gateway. One that can't be dialled stays, unusable: its network is still another
 // one.
-func gateway(network string, g *meshconfig.Network_IstioNetworkGateway) pushcontext.Gateway {
+func settingsGateway(network string, g *meshconfig.Network_IstioNetworkGateway) pushcontext.Gateway {
+	out := pushcontext.Gateway{Network: network, Source: model.ConfigNetworks}
 	port := portOf(g)
 	ip, err := netip.ParseAddr(g.GetAddress())
 	switch {
 	case err != nil:
-		return pushcontext.Gateway{Network: network, Host: hostName(g.GetAddress()), Addr: netip.AddrPortFrom(netip.Addr{}, port)}
-	case port == 0 || ip.IsUnspecified():
-		return pushcontext.Gateway{Network: network, Host: g.GetAddress()}
+		out.Host, out.Addr = hostName(g.GetAddress()), netip.AddrPortFrom(netip.Addr{}, port)
+	case port == 0 || !dialable(ip):
+		out.Host = g.GetAddress()
+	default:
+		out.Addr = netip.AddrPortFrom(ip.Unmap(), port)
 	}
-	return pushcontext.Gateway{Network: network, Addr: netip.AddrPortFrom(ip.Unmap(), port)}
+	return out
 }
+
+// gatewayOf is a gateway that an object of a member names, without an address.
+func gatewayOf(network string, id rowID, s *model.Source) pushcontext.Gateway {
+	return pushcontext.Gateway{Network: network, Cluster: id.shard.Cluster, Source: id.shard.String() + " " + s.Object.String()}
+}
+
+// dialable reports whether an address leads to another machine: one of the proxy's own, or of its link, is no gateway's.
+func dialable(ip netip.Addr) bool { return ip.Unmap().IsGlobalUnicast() }
 
 // portOf gives 0 for a port out of range.
 func portOf(g *meshconfig.Network_IstioNetworkGateway) uint16 {
@@ -107,7 +118,10 @@ func serviceGateways(m *mesh, s row[*model.Service]) (out []pushcontext.Gateway)
 	}
 	cluster := s.id.shard.Cluster
 	if network := s.obj.Labels[labelNetwork]; network != "" {
-		out = appendExposed(out, s, network, labelledPort(s.obj))
+		port, explicit := labelledPort(s.obj)
+		if out = appendExposed(out, s, network, port); len(out) == 0 && explicit { // meant as one, with a port that it does not have
+			out = append(out, gatewayOf(network, s.id, &s.obj.Source))
+		}
 	}
 	network := m.fromRegistry[cluster]
 	for _, g := range m.view.Networks.GetNetworks()[network].GetGateways() {
@@ -118,17 +132,17 @@ func serviceGateways(m *mesh, s row[*model.Service]) (out []pushcontext.Gateway)
 	return out
 }
 
-// labelledPort gives 0 if the label holds no port.
-func labelledPort(s *model.Service) uint16 {
-	l, ok := s.Labels[labelGatewayPort]
-	if !ok {
-		return gatewayPort
+// labelledPort gives 0 if the label holds no port. Explicit tells that there is a label.
+func labelledPort(s *model.Service) (port uint16, explicit bool) {
+	l := s.Labels[labelGatewayPort]
+	if l == "" {
+		return gatewayPort, false
 	}
 	n, err := strconv.ParseUint(l, 10, 16)
 	if err != nil {
-		return 0
+		return 0, true
 	}
-	return uint16(n)
+	return uint16(n), true
 }
 
 // appendExposed adds the gateways at the Service's addresses. While it has none, an unusable one keeps the
@@ -137,33 +151,33 @@ func appendExposed(out []pushcontext.Gateway, s row[*model.Service], network str
 	if !slices.ContainsFunc(s.obj.Ports, func(p model.Port) bool { return p.Number == port }) {
 		return out
 	}
-	before := len(out)
+	g, before := gatewayOf(network, s.id, &s.obj.Source), len(out)
 	for _, x := range s.obj.Exposed {
 		at, ok := port, true
 		if x.Ports != nil {
 			at, ok = x.Ports[port]
 		}
 		if ok {
-			out = appendGateway(out, network, s.id.shard.Cluster, model.GatewayAddr{IP: x.IP, Host: x.Host, Port: at})
+			out = appendGateway(out, g, model.GatewayAddr{IP: x.IP, Host: x.Host, Port: at})
 		}
 	}
 	if len(out) == before && network != "" {
-		out = append(out, pushcontext.Gateway{Network: network, Cluster: s.id.shard.Cluster})
+		out = append(out, g)
 	}
 	return out
 }
 
-// appendGateway adds the gateway at an address, unless it can't be one. Some load balancers give an IP as their
+// appendGateway adds g at an address, unless that can't be one. Some load balancers give an IP as their
 // host name.
-func appendGateway(out []pushcontext.Gateway, network string, c model.ClusterID, a model.GatewayAddr) []pushcontext.Gateway {
+func appendGateway(out []pushcontext.Gateway, g pushcontext.Gateway, a model.GatewayAddr) []pushcontext.Gateway {
 	if ip, err := netip.ParseAddr(a.Host); err == nil && !a.IP.IsValid() {
 		a = model.GatewayAddr{IP: ip, Port: a.Port}
 	}
-	g := pushcontext.Gateway{Network: network, Cluster: c, Addr: netip.AddrPortFrom(a.IP.Unmap(), a.Port)}
+	g.Addr = netip.AddrPortFrom(a.IP.Unmap(), a.Port)
 	switch {
-	case network == "" || a.Port == 0:
+	case g.Network == "" || a.Port == 0:
 		return out
-	case a.IP.IsValid() && !a.IP.IsUnspecified():
+	case dialable(a.IP):
 		return append(out, g)
 	case !a.IP.IsValid() && a.Host != "":
 		g.Host = hostName(a.Host)
@@ -180,7 +194,7 @@ func resolved(gws []pushcontext.Gateway, addrs map[string][]netip.Addr) []pushco
 		n := len(out)
 		if g.Named() {
 			for _, a := range addrs[g.Host] {
-				if a.IsValid() && !a.IsUnspecified() {
+				if dialable(a) {
 					at := g
 					at.Addr = netip.AddrPortFrom(a.Unmap(), g.Addr.Port())
 					out = append(out, at)

@@ -80,8 +80,8 @@ func networksText(ns pushcontext.Networks) []string {
 	return out
 }
 
-// Gateways come from labelled Services that really have the port. One without an address can't be used, and its
-// network is still another one.
+// Gateways come from labelled Services. One without an address, or without the port that its label names, can't be
+// used, and its network is still another one.
 func TestGatewaysOfServices(t *testing.T) {
 	t.Parallel()
 	c2 := kube("c2")
@@ -91,8 +91,10 @@ func TestGatewaysOfServices(t *testing.T) {
 	}{
 		"load balancer":              {nil, []string{"n2 c2 192.0.2.1:15443"}},
 		"port of the label":          {[]func(*model.Service){label("networking.istio.io/gatewayPort", "15021")}, []string{"n2 c2 192.0.2.1:15021"}},
-		"port that it lacks":         {[]func(*model.Service){label("networking.istio.io/gatewayPort", "443")}, []string{}},
-		"no port":                    {[]func(*model.Service){label("networking.istio.io/gatewayPort", "tls")}, []string{}},
+		"port that it lacks":         {[]func(*model.Service){label("networking.istio.io/gatewayPort", "443")}, []string{"n2 c2"}},
+		"no port":                    {[]func(*model.Service){label("networking.istio.io/gatewayPort", "tls")}, []string{"n2 c2"}},
+		"empty port":                 {[]func(*model.Service){label("networking.istio.io/gatewayPort", "")}, []string{"n2 c2 192.0.2.1:15443"}},
+		"the proxy itself":           {[]func(*model.Service){exposed(at("127.0.0.1"), at("::1"), at("169.254.169.254"), at("fe80::1"), at("255.255.255.255"), at("224.0.0.1"))}, []string{"n2 c2"}},
 		"not exposed (incident 61)":  {[]func(*model.Service){exposed()}, []string{"n2 c2"}},
 		"node ports":                 {[]func(*model.Service){exposed(at("192.0.2.8", 15021, 30021, 15443, 30443), at("192.0.2.7", 15443, 30443))}, []string{"n2 c2 192.0.2.7:30443", "n2 c2 192.0.2.8:30443"}},
 		"node port of another port":  {[]func(*model.Service){exposed(at("192.0.2.8", 15021, 30021))}, []string{"n2 c2"}},

@@ -15,12 +15,19 @@ type Gateway struct {
 	Cluster model.ClusterID // member that it belongs to; "" for the whole network
 	Addr    netip.AddrPort  // where it is dialled; holds the port alone when Host is not resolved
 	Host    string          // set when the gateway is known by name
+	Source  string          // what names it: "kubernetes/c2 Service/ns/name", or "MeshNetworks"
 }
 
 // Compare is a total order over all fields.
 func (g Gateway) Compare(o Gateway) int {
 	return cmp.Or(strings.Compare(g.Network, o.Network), strings.Compare(string(g.Cluster), string(o.Cluster)),
-		g.Addr.Compare(o.Addr), strings.Compare(g.Host, o.Host))
+		g.Addr.Compare(o.Addr), strings.Compare(g.Host, o.Host), strings.Compare(g.Source, o.Source))
+}
+
+// same reports whether both are one gateway, which several sources may name.
+func (g Gateway) same(o Gateway) bool {
+	o.Source = g.Source
+	return g == o
 }
 
 // Named reports whether a proxy that resolves names itself can dial the gateway by its name.
@@ -37,11 +44,11 @@ type Network struct {
 // endpoints are on, so a change of gateways concerns the services behind them and no others.
 type Networks []*Network
 
-// NewNetworks sorts gateways by network. A network of old with the same gateways keeps its pointer.
+// NewNetworks sorts gateways by network. One that several sources name is that of the first. A network of old with the same gateways keeps its pointer.
 func NewNetworks(gateways []Gateway, old Networks) Networks {
 	sorted := slices.Clone(gateways)
 	slices.SortFunc(sorted, Gateway.Compare)
-	sorted = slices.Compact(sorted)
+	sorted = slices.CompactFunc(sorted, Gateway.same)
 	var out Networks
 	for start := 0; start < len(sorted); {
 		name, end := sorted[start].Network, start

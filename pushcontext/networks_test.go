@@ -21,11 +21,14 @@ func TestNewNetworks(t *testing.T) {
 	gws := []Gateway{
 		{Network: "n1", Addr: at("1.1.1.1:15443")}, {Network: "n1", Addr: at("1.1.1.1:15443"), Host: "gw.example"},
 		{Network: "n1", Cluster: "c1", Addr: at("1.1.1.1:15443")}, {Network: "n1", Addr: at("1.1.1.1:15444")},
-		{Network: "n2", Host: "gw.example"}, {Network: "n2", Host: "gw.example"},
+		{Network: "n2", Host: "gw.example", Source: "b"}, {Network: "n2", Host: "gw.example", Source: "a"},
 	}
 	first := NewNetworks(gws, nil)
 	if len(first) != 2 || len(first.Find("n1").Gateways) != 4 || len(first.Find("n2").Gateways) != 1 || first.Find("n3") != nil {
 		t.Fatalf("%+v", first)
+	}
+	if got := first.Find("n2").Gateways[0].Source; got != "a" {
+		t.Errorf("the gateway that two name is that of %s", got)
 	}
 	for range 20 {
 		rand.Shuffle(len(gws), func(i, j int) { gws[i], gws[j] = gws[j], gws[i] })

@@ -15,7 +15,7 @@ func (c *Converter) config(o Object, v *Config) (res Result) {
 	case *networking.DestinationRule:
 		ok = c.destinationRule(row, spec, &res)
 	case *security.PeerAuthentication:
-		ok = peerAuthentication(row, spec, &res)
+		ok = peerAuthentication(row, spec, c.SystemNamespace, &res)
 	case *networking.Gateway:
 		ok = gateway(row, spec, &res)
 	default:

@@ -100,6 +100,35 @@ func TestSpecIsACopy(t *testing.T) {
 	}
 }
 
+// TestNotesOnObjects: what is accepted and has no effect is said.
+func TestNotesOnObjects(t *testing.T) {
+	t.Parallel()
+	auth := func(namespace, selector string) string {
+		return "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: p, namespace: " + namespace + "}\nspec: {mtls: {mode: STRICT}" + selector + "}"
+	}
+	gateway := func(label string) string {
+		return "apiVersion: v1\nkind: Service\nmetadata: {name: gw, namespace: istio-system, labels: {topology.istio.io/network: n2, networking.istio.io/gatewayPort: \"" +
+			label + "\"}}\nspec: {type: LoadBalancer, ports: [{port: 15021}, {name: tls, port: 15443}]}"
+	}
+	const selector = ", selector: {matchLabels: {a: b}}"
+	for yaml, want := range map[string]string{
+		auth("istio-system", selector): "no effect while istio-system is the mesh's root namespace",
+		auth("istio-system", ""):       "",
+		auth("demo", selector):         "",
+		gateway("15443"):               "",
+		gateway(""):                    "",
+		gateway("70000"):               `label networking.istio.io/gatewayPort: "70000" is not a port of it`,
+		gateway("443"):                 `label networking.istio.io/gatewayPort: "443" is not a port of it`,
+	} {
+		s := kube.NewStore(kube.Converter{Shard: shard, TrustDomain: "td", SystemNamespace: "istio-system"})
+		s.Apply(objects(t, yaml), nil)
+		got := fmt.Sprint(s.Problems())
+		if want == "" && got != "map[]" || !strings.Contains(got, want) {
+			t.Errorf("%s\nproblems %s, want %q", yaml, got, want)
+		}
+	}
+}
+
 // A rule that says the same is not given again; one whose spec differs is.
 func TestConfigChanges(t *testing.T) {
 	t.Parallel()

@@ -11,14 +11,18 @@ import (
 )
 
 // peerAuthentication fills the row of a PeerAuthentication and reports whether there is one. Ports need a
-// selector, as in Istio. A mode that is not known is as if it were not set: the next wider object counts.
-func peerAuthentication(row *model.Config, spec *security.PeerAuthentication, res *Result) bool {
+// selector, as in Istio. A mode that is not known is as if it were not set: the next wider object counts. The system
+// namespace is the mesh's root namespace unless MeshConfig.rootNamespace says otherwise.
+func peerAuthentication(row *model.Config, spec *security.PeerAuthentication, system string, res *Result) bool {
 	spec = proto.CloneOf(spec)
 	for k := range spec.GetSelector().GetMatchLabels() {
 		if k == "" {
 			res.problem("it is not in force: its selector has a label without name")
 			return false
 		}
+	}
+	if row.Namespace == system && system != "" && len(spec.GetSelector().GetMatchLabels()) > 0 {
+		res.problem("it has no effect while %s is the mesh's root namespace: there, objects with a selector do not count; put it into the namespace of its workloads", system)
 	}
 	if !knownMode(spec.Mtls) {
 		res.problem("mtls is not in force: there is no mode %d", spec.Mtls.Mode)

@@ -3,6 +3,7 @@ package kube
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -26,6 +27,7 @@ func (c *Converter) service(o Object, s *corev1.Service, look Lookup) (res Resul
 	}
 	svc.Ports = servicePorts(s.Spec.Ports, &res)
 	svc.Exposed = c.exposed(s, look, &res)
+	checkGateway(svc, &res)
 	svc.Traffic = c.traffic(s, look, &res)
 	switch {
 	case s.Spec.Type == corev1.ServiceTypeExternalName:
@@ -38,6 +40,15 @@ func (c *Converter) service(o Object, s *corev1.Service, look Lookup) (res Resul
 	res.row(o.Ref.String(), svc)
 	c.clusterSet(o, svc, look, &res)
 	return res
+}
+
+// checkGateway tells of an east-west gateway that names a port which it does not have.
+func checkGateway(s *model.Service, res *Result) {
+	network, label := s.Labels[labelNetwork], s.Labels[labelGatewayPort]
+	if network == "" || label == "" || slices.ContainsFunc(s.Ports, func(p model.Port) bool { return strconv.Itoa(int(p.Number)) == label }) {
+		return
+	}
+	res.problem("label %s: %q is not a port of it, so nothing is reached through it in network %s", labelGatewayPort, clip(label), clip(network))
 }
 
 func nodeLocal(p *corev1.ServiceInternalTrafficPolicy) bool {

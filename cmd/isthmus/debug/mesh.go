@@ -31,7 +31,7 @@ func (h *handler) networks(*http.Request) (any, error) {
 	out := []Gateway{}
 	for _, n := range pc.Networks {
 		for _, g := range n.Gateways {
-			v := Gateway{Network: g.Network, Cluster: string(g.Cluster), Host: g.Host, Usable: g.Addr.IsValid()}
+			v := Gateway{Network: g.Network, Cluster: string(g.Cluster), Host: g.Host, Usable: g.Addr.IsValid(), Source: g.Source}
 			if v.Usable {
 				v.Address = g.Addr.String()
 			}

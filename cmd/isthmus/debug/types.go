@@ -192,7 +192,8 @@ type Gateway struct {
 	Cluster string `json:"cluster,omitempty"`
 	Address string `json:"address,omitempty"` // "ip:port"
 	Host    string `json:"host,omitempty"`
-	Usable  bool   `json:"usable"` // false while Host has no address
+	Usable  bool   `json:"usable"`           // false while Host has no address
+	Source  string `json:"source,omitempty"` // what names it: "provider/cluster Kind/namespace/name"
 }
 
 // PushStatus describes the newest snapshot in /debug/push_status.

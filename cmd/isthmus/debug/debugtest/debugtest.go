@@ -118,7 +118,7 @@ func Hub() *pushcontext.Hub {
 		GatewayNetworks: []string{"net-east", "net-west"},
 	}
 	gateways := []pushcontext.Gateway{
-		{Network: "net-east", Cluster: "east", Addr: netip.MustParseAddrPort("192.0.2.1:15443")},
+		{Network: "net-east", Cluster: "east", Addr: netip.MustParseAddrPort("192.0.2.1:15443"), Source: "kubernetes/east Service/istio-system/eastwest"},
 		{Network: "net-west", Cluster: "west", Host: "gateway.west.example"},
 	}
 	c := pushcontext.Commit{Mesh: m, Networks: pushcontext.NewNetworks(gateways, nil), Shards: Shards(), Time: Now(), Reasons: []string{"service"}, Configs: []*model.Config{
