@@ -134,11 +134,7 @@ func TestIncident61UnresolvedGatewayKeepsNetworksApart(t *testing.T) {
 	here.has("foo.shop", "10.0.0.1")
 	m.leftOut(foo, "here.shop", "10.1.0.1", "NoGateway")
 	m.fence([]string{primary}, here)
-	for _, text := range here.past.of(outbound("foo.shop")) {
-		if strings.Contains(text, "10.1.0.1:") {
-			t.Errorf("an address of another network was sent: %s", text)
-		}
-	}
+	here.never("foo.shop", "10.1.0.1")
 	m.apply("c1", eastWest("n2", "203.0.113.2"))
 	here.has("foo.shop", "10.0.0.1", "203.0.113.2:15443")
 }

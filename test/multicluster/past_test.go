@@ -147,6 +147,16 @@ func (p *proxy) always(service string, addresses ...string) {
 	}
 }
 
+// never checks that since forget no assignment of a service had an address.
+func (p *proxy) never(service, address string) {
+	p.m.Helper()
+	for _, text := range p.past.of(outbound(service)) {
+		if strings.Contains(" "+text, " "+address+":") {
+			p.m.Errorf("%s: %s was sent with %s: %q", p.ID(), service, address, text)
+		}
+	}
+}
+
 // kept checks that the proxy has, and since forget always had, the endpoints of foo in
 // the clusters, and the service that each of them alone has.
 func (p *proxy) kept(ids ...string) {

@@ -102,6 +102,13 @@ func (ps proxies) always(service string, addresses ...string) {
 	}
 }
 
+func (ps proxies) never(service, address string) {
+	for _, p := range ps {
+		p.m.Helper()
+		p.never(service, address)
+	}
+}
+
 func (ps proxies) kept(ids ...string) {
 	for _, p := range ps {
 		p.m.Helper()
