@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"time"
 
-	meshconfig "istio.io/api/mesh/v1alpha1"
-
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
 )
@@ -28,9 +26,6 @@ type Options struct {
 	Log    *slog.Logger // slog.Default() if nil
 	// OnProblem is told of each problem once, from the registry's goroutine. It must not block.
 	OnProblem func(model.ShardKey, model.Problem)
-	// OnSettings is told by a Mesh of its MeshConfig before the sink is, when it is first known and when it
-	// changes; nil stands for none. It is called from the registry's goroutine. A Cluster does not use it.
-	OnSettings func(*meshconfig.MeshConfig)
 }
 
 func (o Options) withDefaults() Options {

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	meshconfig "istio.io/api/mesh/v1alpha1"
-
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
 )
@@ -136,12 +134,8 @@ func (s *settings) turn(now time.Time, l *listing, touched map[string]bool) time
 		}
 		events = append(events, ev)
 	}
-	first := !s.synced && !s.tree.pending()
-	if _, mesh := changed[MeshFile]; s.opts.OnSettings != nil && (first || s.synced && mesh) {
-		s.opts.OnSettings(s.mesh())
-	}
 	switch {
-	case first:
+	case !s.synced && !s.tree.pending():
 		s.synced = true
 		b := model.NewShardBuilder()
 		for k, o := range s.rows {
@@ -153,15 +147,6 @@ func (s *settings) turn(now time.Time, l *listing, touched map[string]bool) time
 	}
 	s.report(now, l)
 	return next
-}
-
-// mesh is the MeshConfig in force, nil if there is none.
-func (s *settings) mesh() *meshconfig.MeshConfig {
-	c, ok := s.rows[model.RowKey{Kind: model.RowConfig, Key: refOf(MeshFile).String()}].(*model.Config)
-	if !ok {
-		return nil
-	}
-	return c.Spec.(*meshconfig.MeshConfig)
 }
 
 func refOf(file string) model.ObjectKey {

@@ -176,8 +176,7 @@ func TestMeshFilesAnywhere(t *testing.T) {
 	t.Parallel()
 	one, two := t.TempDir(), t.TempDir()
 	write(t, "trustDomain: one\n", one, "config", "mesh")
-	told := make(chan string, 10)
-	s := start(t, file.NewMeshFiles(file.Options{Cluster: "c1", Log: quiet(), OnSettings: func(m *meshconfig.MeshConfig) { told <- m.GetTrustDomain() }},
+	s := start(t, file.NewMeshFiles(file.Options{Cluster: "c1", Log: quiet()},
 		filepath.Join(one, "config", "mesh"), filepath.Join(two, "nets.yaml")))
 	s.waitTrust(t, "one")
 	if p := s.waitProblem(t, "does not exist"); p.Item != "nets.yaml" {
@@ -194,11 +193,6 @@ func TestMeshFilesAnywhere(t *testing.T) {
 	s.waitTrust(t, "two")
 	must(t, os.Remove(filepath.Join(one, "config", "mesh")))
 	s.waitRows(t, "MeshNetworks//networks")
-	for _, want := range []string{"one", "two", ""} {
-		if got := <-told; got != want {
-			t.Errorf("told %q, want %q", got, want)
-		}
-	}
 }
 
 // A ConfigMap mounted as a volume is a link to a link to a folder that is replaced as a whole.
@@ -214,16 +208,4 @@ func TestMeshFilesOfAMountedConfigMap(t *testing.T) {
 	must(t, os.Symlink("..v2", filepath.Join(dir, "..data_tmp")))
 	must(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
 	s.waitTrust(t, "two")
-}
-
-// Without any settings whoever needs them learns that before the truth is given.
-func TestMeshFolderTellsSettingsFirst(t *testing.T) {
-	t.Parallel()
-	told := make(chan *meshconfig.MeshConfig, 10)
-	o := file.Options{Dir: t.TempDir(), Cluster: "c1", Log: quiet(), OnSettings: func(m *meshconfig.MeshConfig) { told <- m }}
-	s := start(t, file.NewMesh(o))
-	s.waitRows(t)
-	if m := <-told; m != nil {
-		t.Errorf("told %v", m)
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	meshconfig "istio.io/api/mesh/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
@@ -18,10 +17,6 @@ type MeshOptions struct {
 	Cluster         model.ClusterID // the config cluster
 	Config          *rest.Config
 	SystemNamespace string // "istio-system" if empty
-
-	// OnSettings is told of the MeshConfig before the sink is, when it is first known and when it changes; nil
-	// stands for none. It is called from the registry's goroutine.
-	OnSettings func(*meshconfig.MeshConfig)
 
 	Timing  Timing
 	Metrics *Metrics     // counts nothing if nil
@@ -50,7 +45,7 @@ func (m *Mesh) Run(ctx context.Context, out model.Sink) error {
 	if err != nil {
 		return err
 	}
-	r := &meshRun{session: s, onSettings: m.opts.OnSettings, settings: map[string]*meshSetting{}}
+	r := &meshRun{session: s, settings: map[string]*meshSetting{}}
 	for _, name := range meshConfigMaps {
 		r.tables = append(r.tables, r.read(configMap(o.SystemNamespace, name), requiredKind))
 	}
@@ -60,10 +55,9 @@ func (m *Mesh) Run(ctx context.Context, out model.Sink) error {
 // meshRun is the state of one Run, owned by its goroutine.
 type meshRun struct {
 	*session
-	onSettings func(*meshconfig.MeshConfig)
-	tables     []*table                // of the ConfigMaps, in their order
-	settings   map[string]*meshSetting // by kind
-	synced     bool
+	tables   []*table                // of the ConfigMaps, in their order
+	settings map[string]*meshSetting // by kind
+	synced   bool
 }
 
 // meshSetting is what is in force of one kind, and what is wrong with what is there.
@@ -93,12 +87,8 @@ func (r *meshRun) turn() {
 	r.report()
 }
 
-// tell gives the rows that changed, or all of them at first; whoever needs the settings has them before.
+// tell gives the rows that changed, or all of them at first.
 func (r *meshRun) tell(events []model.Event) {
-	changed := slices.ContainsFunc(events, func(e model.Event) bool { return e.Row.Key == rowKey(meshRows[0].kind, meshRows[0].name) })
-	if (changed || !r.synced) && r.onSettings != nil {
-		r.onSettings(r.mesh())
-	}
 	switch {
 	case !r.synced:
 		r.synced = true
@@ -115,14 +105,6 @@ func (r *meshRun) tell(events []model.Event) {
 }
 
 func rowKey(kind, name string) string { return model.ObjectKey{Kind: kind, Name: name}.String() }
-
-// mesh is the MeshConfig in force, nil if there is none.
-func (r *meshRun) mesh() *meshconfig.MeshConfig {
-	if s := r.settings[model.ConfigMesh]; s.good != nil {
-		return s.good.Message.(*meshconfig.MeshConfig)
-	}
-	return nil
-}
 
 // update reads the settings of a kind again if their text has changed.
 func (r *meshRun) update(kind string, ref model.ObjectKey) (ev model.Event, changed bool) {

@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -11,18 +12,44 @@ import (
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
 )
 
-// told is what a mesh registry told of its settings.
+// told is a mesh registry that notes the MeshConfigs that it tells.
 type told struct {
+	*kube.Mesh
 	mu     sync.Mutex
 	trusts []string
 }
 
-func (o *told) settings(m *meshconfig.MeshConfig) {
+// Run implements model.Registry.
+func (o *told) Run(ctx context.Context, out model.Sink) error {
+	return o.Mesh.Run(ctx, &toldSink{out, o})
+}
+
+type toldSink struct {
+	model.Sink
+	told *told
+}
+
+func (s *toldSink) Replace(full *model.ShardState) {
+	obj, _ := full.Row(meshConfigRow)
+	s.told.note(obj)
+	s.Sink.Replace(full)
+}
+
+func (s *toldSink) Put(events ...model.Event) {
+	for _, ev := range events {
+		if ev.Row == meshConfigRow {
+			s.told.note(ev.Obj)
+		}
+	}
+	s.Sink.Put(events...)
+}
+
+func (o *told) note(obj model.Object) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	trust := "none"
-	if m != nil {
-		trust = m.TrustDomain
+	if c, ok := obj.(*model.Config); ok {
+		trust = c.Spec.(*meshconfig.MeshConfig).TrustDomain
 	}
 	o.trusts = append(o.trusts, trust)
 }
@@ -35,14 +62,16 @@ func (o *told) all() []string {
 
 func watchMesh(t *testing.T, s *apiServer) (*watcher, *told) {
 	t.Helper()
-	o := &told{}
-	return watch(t, kube.NewMesh(kube.MeshOptions{Cluster: "c1", Config: s.config(), Timing: quick, OnSettings: o.settings})), o
+	o := &told{Mesh: kube.NewMesh(kube.MeshOptions{Cluster: "c1", Config: s.config(), Timing: quick})}
+	return watch(t, o), o
 }
+
+var meshConfigRow = model.RowKey{Kind: model.RowConfig, Key: "MeshConfig//mesh"}
 
 func (w *watcher) awaitTrust(want string) {
 	w.t.Helper()
 	w.await("trust domain "+want, func() bool {
-		c, _ := w.rows[model.RowKey{Kind: model.RowConfig, Key: "MeshConfig//mesh"}].(*model.Config)
+		c, _ := w.rows[meshConfigRow].(*model.Config)
 		return w.replaces > 0 && (c == nil && want == "" || c != nil && c.Spec.(*meshconfig.MeshConfig).TrustDomain == want)
 	})
 }
