@@ -6,5 +6,21 @@ import _ "embed"
 //go:embed rbac-remote.yaml
 var rbacRemote string
 
-// RBACRemote is what the hub may do in a remote cluster: YAML documents, for the namespace istio-system.
-func RBACRemote() string { return rbacRemote }
+//go:embed rbac-config.yaml
+var rbacConfig string
+
+//go:embed rbac-mcs.yaml
+var rbacMCS string
+
+// RBACRemote is what the hub may do in a remote cluster: YAML documents, for the namespace istio-system. Config says
+// that it reads Istio's configuration there, mcs that it follows the Multi-Cluster Services API.
+func RBACRemote(config, mcs bool) string {
+	text := rbacRemote
+	if config {
+		text += "---\n" + rbacConfig
+	}
+	if mcs {
+		text += "---\n" + rbacMCS
+	}
+	return text
+}

@@ -20,6 +20,7 @@ import (
 type clusterAdd struct {
 	primary
 	wait
+	reads
 	remoteKubeconfig string
 	name             string
 	server           string
@@ -37,6 +38,9 @@ func newClusterAdd(now func() time.Time) *cobra.Command {
 		Short: "Register a remote cluster with the hub, or renew its credential",
 		Long: `Register a remote cluster: make an account for the hub in it that may list and watch what the hub
 serves, take a token of the account, and write a Secret with it into the primary cluster.
+
+The account gets the rights that a hub with default flags needs; if yours runs with --config-from all or
+--mcs, say so here too.
 
 CONTEXT is the remote cluster's context in your kubeconfig, or in --remote-kubeconfig, whose current
 context is the default. You need to be allowed to create roles there, and Secrets in the primary.
@@ -59,6 +63,7 @@ The name of the cluster is what its proxies have as CLUSTER_ID.`,
 	f.StringVar(&a.server, "server", "", "`URL` of the remote API server as the hub sees it (default: that of CONTEXT)")
 	f.StringVar(&a.tlsServerName, "tls-server-name", "", "`NAME` in the certificate of the remote API server (default: that of CONTEXT, or the host of the URL)")
 	f.DurationVar(&a.duration, "token-duration", 365*24*time.Hour, "how long the token shall be valid; the API server may allow less")
+	a.reads.bind(c)
 	f.BoolVar(&a.dryRun, "dry-run", false, "print the manifests for both clusters, and change nothing")
 	a.bindFormat(c)
 	a.primary.bind(c)
@@ -112,10 +117,12 @@ func (a *clusterAdd) check(context string) error {
 	case a.dryRun && a.format == output.Text:
 		a.format = output.YAML
 	}
-	if err := checkFormat(a.format); err != nil {
-		return err
+	for _, check := range []func() error{func() error { return checkFormat(a.format) }, a.reads.check, a.wait.check} {
+		if err := check(); err != nil {
+			return err
+		}
 	}
-	return a.wait.check()
+	return nil
 }
 
 // validName refuses names that can't be both a cluster's id and part of the name of a Secret.
@@ -136,7 +143,7 @@ func (a *clusterAdd) apply(ctx context.Context, far *access, target remote.Targe
 	if err := a.refuse(ctx, near, far); err != nil {
 		return err
 	}
-	objects, err := remote.Manifests(a.namespace)
+	objects, err := remote.Manifests(a.namespace, a.reads.rights())
 	if err != nil {
 		return err
 	}
@@ -232,7 +239,7 @@ const placeholder = "TOKEN"
 
 // print shows what would be applied.
 func (a *clusterAdd) print(far *access, target remote.Target) error {
-	objects, err := remote.Manifests(a.namespace)
+	objects, err := remote.Manifests(a.namespace, a.reads.rights())
 	if err != nil {
 		return err
 	}

@@ -154,6 +154,40 @@ func TestClusterAddElsewhere(t *testing.T) {
 	now(t, "", "cluster", "check", "west", "--kubeconfig", file).want(t, exitOK)
 }
 
+// TestClusterAddMoreRights: what the hub reads with its flags needs rights that others do not get; they go with the rest.
+func TestClusterAddMoreRights(t *testing.T) {
+	t.Parallel()
+	cs := servers.Take(t, 2)
+	primary, west := cs[0], cs[1]
+	primary.Apply(t, env.Namespace("istio-system"))
+	r := &running{dir: t.TempDir()}
+	file := contexts(t, r, map[string]*env.Cluster{"primary": primary, "west": west}, "primary")
+	run := func(command string, more ...string) result {
+		return now(t, "", append([]string{"cluster", command, "west", "--kubeconfig", file}, more...)...)
+	}
+	all := []string{"--config-from", "all", "--mcs"}
+	run("add", "--wait=false").want(t, exitOK)
+	run("check").want(t, exitOK, "that the hub uses")
+	run("check", all...).want(t, exitOK, "list serviceexports.multicluster.x-k8s.io", "watch destinationrules.networking.istio.io",
+		"isthmus cluster add CONTEXT --name west --config-from all --mcs")
+	run("add", append(all, "--wait=false")...).want(t, exitOK, "ClusterRole isthmus-reader-config", "ClusterRole isthmus-reader-mcs")
+	if got := run("check", all...); strings.Contains(got.stdout, "missing") {
+		t.Error(got.stdout)
+	}
+	run("remove", "--remote-context", "west", "--yes", "--wait=false").want(t, exitOK, "ClusterRoleBinding isthmus-reader-mcs deleted")
+	roles, err := west.Client.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range roles.Items {
+		if strings.HasPrefix(role.Name, remote.Account) {
+			t.Errorf("ClusterRole %s is left", role.Name)
+		}
+	}
+	run("add", "--config-from", "some").want(t, exitUsage, "--config-from some: want primary or all")
+	run("check", "--config-from", "some").want(t, exitUsage, "--config-from some: want primary or all")
+}
+
 // TestClusterRemoveKeepsNeighbours: a Secret may register several clusters.
 func TestClusterRemoveKeepsNeighbours(t *testing.T) {
 	t.Parallel()

@@ -18,6 +18,7 @@ import (
 // clusterCheck is one run of 'isthmus cluster check'.
 type clusterCheck struct {
 	primary
+	reads
 	checker          remote.Checker
 	remoteKubeconfig string
 	all              bool
@@ -48,6 +49,7 @@ failed; warnings don't count.`,
 	f := c.Flags()
 	f.BoolVar(&k.all, "all", false, "check every cluster that a Secret registers")
 	f.StringVar(&k.remoteKubeconfig, "remote-kubeconfig", "", "kubeconfig `FILE` to check in place of the one in the Secret")
+	k.reads.bind(c)
 	f.StringVar(&k.insecure, "insecure-kubeconfig-options", "", "`LIST` of what the hub lets kubeconfigs use; see 'isthmus serve'")
 	f.DurationVar(&k.checker.Timeout, "timeout", 10*time.Second, "how long each check may take")
 	f.StringVarP(&k.format, "output", "o", output.Text, "one of "+formats())
@@ -70,10 +72,10 @@ func (k *clusterCheck) run(ctx context.Context, cluster string, out io.Writer) e
 	if err != nil {
 		return err
 	}
-	k.checker.Namespace = k.namespace
+	k.checker.Namespace, k.checker.Reads = k.namespace, k.rights()
 	var results []remote.Result
 	for _, reg := range regs {
-		results = append(results, k.check(ctx, reg, allow)...)
+		results = append(results, k.attempt(ctx, reg, allow)...)
 	}
 	if err := k.print(out, results); err != nil {
 		return err
@@ -96,6 +98,9 @@ func (k *clusterCheck) usage(cluster string) error {
 		return usageError("--remote-kubeconfig is one cluster's: name it in place of --all")
 	case k.checker.Timeout <= 0:
 		return usageError("--timeout must be above 0")
+	}
+	if err := k.reads.check(); err != nil {
+		return err
 	}
 	return checkFormat(k.format)
 }
@@ -132,7 +137,7 @@ func orAny(cluster string) string {
 	return cluster
 }
 
-func (k *clusterCheck) check(ctx context.Context, reg remote.Registration, allow secrets.Allow) []remote.Result {
+func (k *clusterCheck) attempt(ctx context.Context, reg remote.Registration, allow secrets.Allow) []remote.Result {
 	cfg, err := secrets.Sanitise(reg.Kubeconfig, allow)
 	if err != nil {
 		return []remote.Result{{Cluster: reg.Cluster, Check: "credential", Status: remote.Failed, Detail: "the hub refuses the kubeconfig: " + err.Error(),

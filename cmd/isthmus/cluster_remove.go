@@ -141,7 +141,7 @@ func (r *clusterRemove) apply(ctx context.Context, near, far *access, reg remote
 	if far == nil {
 		return nil
 	}
-	objects, err := remote.Manifests(r.namespace)
+	objects, err := remote.Manifests(r.namespace, remote.Reads{Config: true, MCS: true})
 	if err != nil {
 		return err
 	}

@@ -65,10 +65,11 @@ func (k *kubeOptions) check() (err error) {
 	switch {
 	case k.kubeconfig != "" && k.inCluster:
 		return usageError("--kubeconfig and --in-cluster both name the config cluster: use one")
-	case k.configFrom != fromPrimary && k.configFrom != fromAll:
-		return usageError("--config-from %s: want %s or %s", k.configFrom, fromPrimary, fromAll)
 	case !(k.qps > 0) || k.burst < 1:
 		return usageError("--kubernetes-api-qps and --kubernetes-api-burst must be above 0")
+	}
+	if err := checkConfigFrom(k.configFrom); err != nil {
+		return err
 	}
 	if k.allow, err = secrets.ParseAllow(k.insecure); err != nil {
 		return usageError("--insecure-kubeconfig-options: %w", err)

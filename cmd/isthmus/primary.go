@@ -25,6 +25,31 @@ func (p *primary) bind(c *cobra.Command) {
 	c.Flags().StringVar(&p.namespace, "system-namespace", remote.DefaultNamespace, "`NAMESPACE` of the Secrets in the primary cluster, and of the hub's account in remote ones")
 }
 
+// reads are the hub's flags that say what it reads in remote clusters.
+type reads struct {
+	configFrom string
+	mcs        bool
+}
+
+func (r *reads) bind(c *cobra.Command) {
+	c.Flags().StringVar(&r.configFrom, "config-from", fromPrimary, "where the hub reads Istio configuration, as its flag says: `primary` or all")
+	c.Flags().BoolVar(&r.mcs, "mcs", false, "the hub runs with --mcs")
+}
+
+func (r *reads) check() error { return checkConfigFrom(r.configFrom) }
+
+// rights are what the hub needs for it.
+func (r *reads) rights() remote.Reads {
+	return remote.Reads{Config: r.configFrom == fromAll, MCS: r.mcs}
+}
+
+func checkConfigFrom(s string) error {
+	if s != fromPrimary && s != fromAll {
+		return usageError("--config-from %s: want %s or %s", s, fromPrimary, fromAll)
+	}
+	return nil
+}
+
 // cluster gives clients of the primary cluster.
 func (p *primary) cluster() (*access, error) { return open("primary", p.kubeconfig, p.context) }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
+	"github.com/isthmus-mesh/isthmus/deploy"
 	"github.com/isthmus-mesh/isthmus/test/env"
 	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
 )
@@ -53,7 +55,7 @@ func newMesh(t *testing.T, n int) *mesh {
 		id := primary
 		if i > 0 {
 			id = fmt.Sprint("c", i)
-			c.Apply(t, rights(t))
+			c.Apply(t, rights())
 		}
 		m.clusters[id] = &member{Cluster: c, id: id, link: c.Link(t)}
 	}
@@ -61,14 +63,9 @@ func newMesh(t *testing.T, n int) *mesh {
 	return m
 }
 
-// rights are the least that the hub needs in a remote cluster.
-func rights(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("../../deploy/rbac-remote.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+// rights are the least that the hub needs in a remote cluster, with some of its flags.
+func rights(flags ...string) string {
+	return deploy.RBACRemote(slices.Contains(flags, "--config-from=all"), slices.Contains(flags, "--mcs"))
 }
 
 // serve runs the hub until the end of the test; it is ready when this returns.
@@ -104,9 +101,14 @@ func (m *mesh) replica(args ...string) *mesh {
 	return &other
 }
 
-// primaryArgs name the config cluster.
+// primaryArgs name the config cluster. The others grant what the hub needs with its flags.
 func (m *mesh) primaryArgs(args []string) []string {
 	m.Helper()
+	for id, c := range m.clusters {
+		if more := rights(args...); id != primary && more != rights() {
+			c.Apply(m.T, more)
+		}
+	}
 	file := filepath.Join(m.dir, "primary.yaml")
 	m.write(file, m.clusters[primary].link.Kubeconfig(env.AdminToken))
 	return append([]string{"--kubeconfig", file, "--cluster-id", primary}, args...)

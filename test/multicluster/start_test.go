@@ -143,7 +143,7 @@ func TestSystemNamespace(t *testing.T) {
 	const other = "mesh-system"
 	m.foo(primary, "c1")
 	c1 := m.c("c1")
-	m.apply("c1", strings.ReplaceAll(rights(t), system, other), env.Namespace(other, env.NetworkLabel, "n2"),
+	m.apply("c1", strings.ReplaceAll(rights(), system, other), env.Namespace(other, env.NetworkLabel, "n2"),
 		env.Namespace(system, env.NetworkLabel, "n9"))
 	gateway := eastWest("n2", "203.0.113.2")
 	gateway.Namespace = other

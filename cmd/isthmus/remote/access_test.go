@@ -67,21 +67,22 @@ func TestKubeconfigIsAccepted(t *testing.T) {
 func TestManifestsNames(t *testing.T) {
 	t.Parallel()
 	for namespace, suffix := range map[string]string{"istio-system": "", "mesh": "-mesh"} {
-		objects, err := remote.Manifests(namespace)
+		objects, err := remote.Manifests(namespace, remote.Reads{MCS: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var names []string
 		for _, o := range objects {
 			names = append(names, remote.Name(o))
-			if ref, ok, _ := unstructured.NestedString(o.Object, "roleRef", "name"); ok && o.GetNamespace() == "" && ref != "isthmus-reader"+suffix {
+			if ref, ok, _ := unstructured.NestedString(o.Object, "roleRef", "name"); ok && o.GetNamespace() == "" && "ClusterRoleBinding "+ref != remote.Name(o) {
 				t.Errorf("%s refers to %s", remote.Name(o), ref)
 			}
 			if subjects, ok, _ := unstructured.NestedSlice(o.Object, "subjects"); ok && subjects[0].(map[string]any)["namespace"] != namespace {
 				t.Errorf("%s binds %v", remote.Name(o), subjects)
 			}
 		}
-		want := "Namespace NS, ServiceAccount NS/isthmus-reader, ClusterRole isthmus-readerSUFFIX, ClusterRoleBinding isthmus-readerSUFFIX, Role NS/isthmus-reader, RoleBinding NS/isthmus-reader"
+		want := "Namespace NS, ServiceAccount NS/isthmus-reader, ClusterRole isthmus-readerSUFFIX, ClusterRoleBinding isthmus-readerSUFFIX, Role NS/isthmus-reader, RoleBinding NS/isthmus-reader, " +
+			"ClusterRole isthmus-reader-mcsSUFFIX, ClusterRoleBinding isthmus-reader-mcsSUFFIX"
 		want = strings.NewReplacer("NS", namespace, "SUFFIX", suffix).Replace(want)
 		if got := strings.Join(names, ", "); got != want {
 			t.Errorf("got %s\nwant %s", got, want)

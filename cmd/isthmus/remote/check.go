@@ -42,6 +42,7 @@ type Result struct {
 // this machine.
 type Checker struct {
 	Namespace string        // the remote's system namespace
+	Reads     Reads         // what there must be rights for
 	Timeout   time.Duration // of each check; 10 s if 0
 	Lookup    func(ctx context.Context, host string) ([]string, error)
 	Dial      func(ctx context.Context, network, address string) (net.Conn, error)

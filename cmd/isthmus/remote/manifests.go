@@ -1,6 +1,6 @@
 // Package remote gives a hub access to a cluster, and says what is wrong with the access that it has.
 //
-// The access is a ServiceAccount in the remote cluster with the rights of deploy/rbac-remote.yaml, and a
+// The access is a ServiceAccount in the remote cluster with the rights of deploy/rbac-*.yaml, and a
 // Secret in the primary cluster with a kubeconfig that holds a token of it, in the form of Istio's
 // create-remote-secret.
 package remote
@@ -48,17 +48,23 @@ func resources(kind string) (schema.GroupVersionResource, bool) {
 	return r, ok
 }
 
+// Reads says what the hub reads in remote clusters besides services: what its flags of these names say.
+type Reads struct {
+	Config bool // --config-from all: Istio's configuration
+	MCS    bool // --mcs: exports of the Multi-Cluster Services API
+}
+
 // Manifests are what the hub needs in a remote cluster whose system namespace has the name: the
 // namespace itself, the ServiceAccount and its rights. Cluster-wide objects for another namespace than
 // the default carry its name, so that two hubs do not take each other's rights.
-func Manifests(namespace string) ([]*unstructured.Unstructured, error) {
-	text := deploy.RBACRemote()
+func Manifests(namespace string, reads Reads) ([]*unstructured.Unstructured, error) {
+	text := deploy.RBACRemote(reads.Config, reads.MCS)
 	if namespace != DefaultNamespace {
 		text = strings.ReplaceAll(text, "namespace: "+DefaultNamespace, "namespace: "+namespace)
 	}
 	objects, err := decode(text)
 	if err != nil {
-		return nil, fmt.Errorf("deploy/rbac-remote.yaml: %w", err)
+		return nil, fmt.Errorf("manifests of deploy: %w", err)
 	}
 	for _, o := range objects {
 		rename(o, namespace)

@@ -35,9 +35,9 @@ func (r right) needed() bool {
 	return r.namespace == "" && (r.group == "" || r.group == "discovery.k8s.io")
 }
 
-// rightsOf are those that deploy/rbac-remote.yaml grants.
-func rightsOf(namespace string) (out []right, err error) {
-	objects, err := Manifests(namespace)
+// rightsOf are those that the manifests grant.
+func rightsOf(namespace string, reads Reads) (out []right, err error) {
+	objects, err := Manifests(namespace, reads)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func expand(rule rbacv1.PolicyRule, namespace string) (out []right) {
 
 // rights asks for each right that the hub uses whether the credential has it.
 func (a *attempt) rights(ctx context.Context) Result {
-	all, err := rightsOf(a.Namespace)
+	all, err := rightsOf(a.Namespace, a.Reads)
 	if err != nil {
 		return failed("", "%v", err)
 	}
@@ -99,7 +99,18 @@ func (a *attempt) rights(ctx context.Context) Result {
 		return ok("all %d that the hub uses", len(all))
 	}
 	return Result{Status: status, Detail: "missing: " + strings.Join(missing, ", "),
-		Advice: "kubectl --context CONTEXT apply -f deploy/rbac-remote.yaml, or isthmus cluster add CONTEXT --name " + a.cluster}
+		Advice: "isthmus cluster add CONTEXT --name " + a.cluster + a.Reads.flags()}
+}
+
+// flags are those that say the same.
+func (r Reads) flags() (out string) {
+	if r.Config {
+		out += " --config-from all"
+	}
+	if r.MCS {
+		out += " --mcs"
+	}
+	return out
 }
 
 func (a *attempt) allowed(ctx context.Context, r right) (bool, error) {
