@@ -175,49 +175,6 @@ func TestDefect5BadRotationShows(t *testing.T) {
 	})
 }
 
-// TestRotationBack: going back to the credential in force ends the replacement that fails.
-func TestRotationBack(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "k1")})
-		w.want("c1/10.0.0.1")
-		mark := len(w.every)
-		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "dead")})
-		w.pass(time.Minute)
-		dead := w.last()
-		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "k1")})
-		w.state("c1", model.StateLive, "")
-		if dead.Running() > 0 {
-			t.Error("the replacement that failed runs on")
-		}
-		w.neverFewer(mark, 1)
-		if n := len(w.made); n != 2 {
-			t.Errorf("%d registries were made, of one credential that works and one that does not", n)
-		}
-	})
-}
-
-// TestSettingsBack: settings that come and go before a registry has synced with them cost no registry more.
-func TestSettingsBack(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "dead")})
-		w.last().sync("10.0.0.1")
-		w.want("c1/10.0.0.1")
-		w.Configure(clusters.Settings{TrustDomain: "other"})
-		w.pass(time.Second)
-		w.Configure(clusters.Settings{TrustDomain: "td"})
-		w.state("c1", model.StateLive, "")
-		w.Set("s", []secrets.Claim{bad("c1", "a", 0, "exec is refused")})
-		w.state("c1", model.StateDegraded, "exec is refused")
-		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "dead")})
-		w.state("c1", model.StateLive, "")
-		if len(w.made) != 2 || w.made[0].Running() != 1 || w.made[1].Running() != 0 {
-			t.Errorf("%d registries were made", len(w.made))
-		}
-		w.made[0].sync("10.0.0.1", "10.0.0.2")
-		w.want("c1/10.0.0.1", "c1/10.0.0.2")
-	})
-}
-
 // TestDefect14RemovalDuringRotation: removal ends all that runs for a cluster, whatever is pending.
 func TestDefect14RemovalDuringRotation(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -233,29 +190,6 @@ func TestDefect14RemovalDuringRotation(t *testing.T) {
 		}
 		w.last().sync("10.0.0.9")
 		w.want()
-	})
-}
-
-// TestDefect17RotationsInARow: several replacements that fail leave the healthy one in force, and the one that
-// works ends them all.
-func TestDefect17RotationsInARow(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "k1")})
-		w.want("c1/10.0.0.1")
-		mark, healthy := len(w.every), w.last()
-		for i := range 3 {
-			w.Set("s", []secrets.Claim{claim("c1", "a", 0, fmt.Sprint("dead", i))})
-			w.pass(time.Minute)
-		}
-		if healthy.Running() != 1 || w.running() != 2 {
-			t.Errorf("the healthy registry runs %d times, of %d", healthy.Running(), w.running())
-		}
-		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "k2")})
-		w.want("c1/10.0.0.1")
-		if healthy.Running() != 0 || w.running() != 1 {
-			t.Errorf("the old registry runs %d times, of %d", healthy.Running(), w.running())
-		}
-		w.neverFewer(mark, 1)
 	})
 }
 

@@ -102,7 +102,7 @@ func (k *ownKubeconfig) read() Claim {
 	c.Hash = Hash(content)
 	cfg, err := load(content)
 	if err == nil {
-		s := sanitiser{allow: AllowNames(), dir: filepath.Dir(k.opts.File), hash: c.Hash}
+		s := sanitiser{allow: AllowNames(), dir: filepath.Dir(k.opts.File)}
 		c.Config, err = s.sanitise(cfg)
 	}
 	if err != nil {

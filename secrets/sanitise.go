@@ -44,7 +44,7 @@ func Sanitise(kubeconfig []byte, allow Allow) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return (&sanitiser{allow: allow, hash: Hash(kubeconfig)}).sanitise(cfg)
+	return (&sanitiser{allow: allow}).sanitise(cfg)
 }
 
 // load parses. What the parser says may quote the input, so it is not passed on.
@@ -66,7 +66,6 @@ func load(kubeconfig []byte) (*api.Config, error) {
 type sanitiser struct {
 	allow Allow
 	dir   string // what relative paths are relative to
-	hash  string
 }
 
 func (s *sanitiser) sanitise(cfg *api.Config) (*rest.Config, error) {
@@ -305,8 +304,9 @@ func checkPair(out *rest.Config) error {
 	return nil
 }
 
-// authProvider makes the plugin here: the client library would keep the first one of an issuer for ever,
-// and go on using its tokens when the kubeconfig has others.
+// authProvider makes the plugin here: the client library would use the first one of an issuer for ever, and go on
+// using its tokens when the kubeconfig has others. It keeps each plugin until the program ends, so there is one for each
+// content of auth-provider that an API server's kubeconfig has had, some kilobytes each, and not for each kubeconfig.
 func (s *sanitiser) authProvider(out *rest.Config, p *api.AuthProviderConfig) error {
 	if p == nil {
 		return nil
@@ -315,7 +315,7 @@ func (s *sanitiser) authProvider(out *rest.Config, p *api.AuthProviderConfig) er
 	if ca := p.Config[oidcCA]; ca != "" {
 		p.Config[oidcCA] = s.path(ca)
 	}
-	plugin, err := rest.GetAuthProvider(out.Host+"#"+s.hash, p, nil)
+	plugin, err := rest.GetAuthProvider(out.Host+"#"+Hash(fmt.Appendf(nil, "%q", p.Config)), p, nil)
 	if err != nil {
 		return errors.New("auth-provider.config needs idp-issuer-url, client-id, and a proper idp-certificate-authority-data if any")
 	}
