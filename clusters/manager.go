@@ -76,7 +76,7 @@ const Primary = "primary"
 // registry that never syncs, so that its reason shows like any other's.
 type Manager struct {
 	opts    Options
-	members atomic.Pointer[[]Member]
+	members atomic.Pointer[[]listed]
 
 	mu     sync.Mutex
 	queue  []func() // guarded by mu: changes to apply, in order
@@ -148,7 +148,7 @@ func NewManager(o Options) *Manager {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &Manager{opts: o, sources: map[string][]secrets.Claim{}, attached: map[model.ClusterID]*attachment{}}
-	m.members.Store(&[]Member{})
+	m.members.Store(&[]listed{})
 	m.apply(func() {})
 	return m
 }
@@ -163,9 +163,6 @@ func (m *Manager) Set(source string, claims []secrets.Claim) {
 func (m *Manager) Configure(s Settings) {
 	m.apply(func() { m.settings, m.configured = s, true })
 }
-
-// Members lists all claims, by cluster, the owner first. The slice must not be changed.
-func (m *Manager) Members() []Member { return *m.members.Load() }
 
 // apply makes a change and what follows from it. If another goroutine is at it, that one does: nothing is
 // locked while registries are attached, and still they are in order.
@@ -194,7 +191,6 @@ func (m *Manager) apply(change func()) {
 // reconcile attaches and detaches until what is attached is what is claimed.
 func (m *Manager) reconcile() {
 	all := rank(m.sources, m.opts.Config)
-	m.publish(all)
 	wanted := owners(all)
 	if !m.complete() {
 		for _, id := range m.opts.Known {
@@ -211,6 +207,7 @@ func (m *Manager) reconcile() {
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
 		m.attach(id, wanted[id])
 	}
+	m.publish(all)
 }
 
 // complete reports whether every source has told its claims.

@@ -21,6 +21,7 @@ type Member struct {
 	Owner   bool   // it is the claim that counts for the cluster
 	Reason  string // why it is not used: another claim has the cluster, or the credential is refused; else ""
 	Warning string // what is unwise about the credential, "" if nothing is
+	Trying  bool   // it owns the cluster, which is read with an earlier credential until this one has synced
 	Hash    string // of the credential: see secrets.Claim
 	Created time.Time
 	Expires time.Time // when the credential ends; zero if unknown
@@ -99,6 +100,36 @@ func owners(all []ranked) map[model.ClusterID]secrets.Claim {
 	return out
 }
 
+// listed is a member as it is told, and what has to be asked for at that time.
+type listed struct {
+	Member
+	trying func() bool // nil if it is not
+}
+
+// Members lists all claims, by cluster, the owner first.
+func (m *Manager) Members() []Member {
+	list := *m.members.Load()
+	out := make([]Member, len(list))
+	for i, l := range list {
+		out[i] = l.Member
+		out[i].Trying = l.trying != nil && l.trying()
+	}
+	return out
+}
+
+// trying tells whether the registry made for the claim, which owns the cluster, is still to replace another.
+func (m *Manager) trying(c *secrets.Claim) func() bool {
+	a := m.attached[model.ClusterID(c.Cluster)]
+	switch {
+	case c.Err != nil || a == nil || a.current.claim.Err != nil || a.current.isFor(*c, m.settings):
+		return nil
+	case a.next.isFor(*c, m.settings):
+		serves := a.next.serves
+		return func() bool { return serves() == nil }
+	}
+	return func() bool { return true } // it waits for settings
+}
+
 // publish makes the claims visible, and logs those that have just been found not to count.
 func (m *Manager) publish(all []ranked) {
 	type claim struct{ cluster, source string }
@@ -106,12 +137,16 @@ func (m *Manager) publish(all []ranked) {
 	for _, old := range m.Members() {
 		before[claim{string(old.Cluster), old.Source}] = old.Reason
 	}
-	out := make([]Member, 0, len(all))
+	out := make([]listed, 0, len(all))
 	for _, r := range all {
-		out = append(out, Member{
+		l := listed{Member: Member{
 			Cluster: model.ClusterID(r.Cluster), Source: r.Source, Owner: r.owner, Reason: r.reason, Warning: warning(r.Config),
 			Hash: r.Hash, Created: r.Created, Expires: r.Expires,
-		})
+		}}
+		if r.owner {
+			l.trying = m.trying(&r.Claim)
+		}
+		out = append(out, l)
 		if !r.owner && before[claim{r.Cluster, r.Source}] != r.reason {
 			m.opts.Log.Warn("credential is not used", "cluster", r.Cluster, "source", r.Source, "reason", r.reason)
 		}

@@ -31,6 +31,29 @@ func TestRotationAfterARightWasTaken(t *testing.T) {
 	})
 }
 
+// TestTrying: until a new credential has proved to work its claim says so.
+func TestTrying(t *testing.T) {
+	inWorld(t, func(w *world) {
+		trying := func(want bool) {
+			t.Helper()
+			w.pass(0)
+			if got := w.Members()[0]; got.Trying != want {
+				t.Errorf("%s is tried: %v", got.Hash, got.Trying)
+			}
+		}
+		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "k1")})
+		trying(false)
+		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "dead")})
+		trying(true)
+		w.last().sync("10.0.0.1")
+		trying(false)
+		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "dead2")})
+		trying(true)
+		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "dead")})
+		trying(false)
+	})
+}
+
 // TestRotationBack: going back to the credential in force ends the replacement that fails.
 func TestRotationBack(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -84,8 +84,8 @@ func following(c debug.Cluster, hash string) (said string, done bool) {
 		return "the credential of " + c.ID + " is the old one still", false
 	case c.Credential.Reason != "":
 		return "the credential of " + c.ID + " is not used: " + c.Credential.Reason, false
-	case c.Replacement != "":
-		return c.ID + " is read with its old credential, beside which the new one is tried: " + c.Replacement, false
+	case c.Replacement != "" || c.Credential.Trying:
+		return strings.TrimSuffix(c.ID+" is read with its old credential, beside which the new one is tried: "+c.Replacement, ": "), false
 	case c.SyncStatus != "synced":
 		return strings.TrimSuffix(c.ID+" is "+c.SyncStatus+": "+c.Error, ": "), false
 	}

@@ -97,7 +97,7 @@ func addMembers(out []Cluster, members []clusters.Member) []Cluster {
 				at[id] = i
 			}
 		}
-		c := Credential{Source: m.Source, Hash: ShortHash(m.Hash), Reason: m.Reason, Warning: m.Warning, Created: m.Created, Expires: m.Expires}
+		c := Credential{Source: m.Source, Hash: ShortHash(m.Hash), Reason: m.Reason, Trying: m.Trying, Warning: m.Warning, Created: m.Created, Expires: m.Expires}
 		if m.Owner || !known {
 			out[i].Credential, out[i].SecretName = &c, secretName(m.Source)
 		} else {

@@ -36,6 +36,7 @@ type Credential struct {
 	Source  string    `json:"source"`           // "Secret namespace/name", or a file's path
 	Hash    string    `json:"hash,omitempty"`   // starts the SHA-256 of the kubeconfig: see ShortHash
 	Reason  string    `json:"reason,omitempty"` // why it is not used
+	Trying  bool      `json:"trying,omitempty"` // the cluster is read with an earlier one until this one has proved to work
 	Warning string    `json:"warning,omitempty"`
 	Created time.Time `json:"created,omitzero"`
 	Expires time.Time `json:"expires,omitzero"`
