@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -103,7 +104,12 @@ func (a *clusterAdd) run(ctx context.Context, context string) error {
 	if a.dryRun {
 		return a.print(far, target)
 	}
-	return a.apply(ctx, far, target)
+	if err := a.apply(ctx, far, target); ctx.Err() != nil {
+		return errors.New("interrupted: what was done is told above; running the command again does the rest, and harms nothing")
+	} else if err != nil {
+		return err
+	}
+	return nil
 }
 
 func (a *clusterAdd) check(context string) error {
@@ -140,7 +146,7 @@ func (a *clusterAdd) apply(ctx context.Context, far *access, target remote.Targe
 		return err
 	}
 	defer near.close()
-	if err := a.refuse(ctx, near, far); err != nil {
+	if err := a.refuse(ctx, near, far, target); err != nil {
 		return err
 	}
 	objects, err := remote.Manifests(a.namespace, a.reads.rights())
@@ -185,7 +191,7 @@ func tokenLine(expires, asked time.Time) string {
 }
 
 // refuse finds out, before anything is changed, whether it would be of no use.
-func (a *clusterAdd) refuse(ctx context.Context, near, far *access) error {
+func (a *clusterAdd) refuse(ctx context.Context, near, far *access, target remote.Target) error {
 	here, err := remote.ClusterUID(ctx, near.client)
 	if err != nil {
 		return fmt.Errorf("in the primary cluster (context %s): %w", near.context, err)
@@ -197,12 +203,15 @@ func (a *clusterAdd) refuse(ctx context.Context, near, far *access) error {
 	if here != "" && here == there {
 		return usageError("context %s is the primary cluster itself, which the hub reads without being told; if another is the primary, name it with --context", far.context)
 	}
-	owners, err := remote.Registrations(ctx, near.client, a.namespace, a.name)
+	registered, err := remote.Registrations(ctx, near.client, a.namespace, "")
 	if err != nil {
 		return fmt.Errorf("in the primary cluster (context %s): %w", near.context, err)
 	}
-	for _, o := range owners {
-		if o.Secret != remote.SecretPrefix+a.name {
+	for _, o := range remote.Shared(registered, a.name, remote.SecretPrefix+a.name, target.Server) {
+		a.did("primary")(fmt.Sprintf("warning: %s in Secret %s/%s has the same API server: a cluster under two names counts twice", o.Cluster, a.namespace, o.Secret))
+	}
+	for _, o := range registered {
+		if o.Cluster == a.name && o.Secret != remote.SecretPrefix+a.name {
 			return fmt.Errorf("%s is registered by Secret %s/%s already, and of two the older one wins: take it out of there with 'isthmus cluster remove %s', or choose another --name",
 				a.name, a.namespace, o.Secret, a.name)
 		}

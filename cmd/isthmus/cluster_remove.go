@@ -22,6 +22,7 @@ type clusterRemove struct {
 	remoteContext    string
 	secret           string
 	yes              bool
+	force            bool
 
 	in       io.Reader
 	progress io.Writer
@@ -36,7 +37,8 @@ func newClusterRemove(now func() time.Time) *cobra.Command {
 cluster, and the hub drops everything that the cluster brought, at once.
 
 With --remote-context or --remote-kubeconfig the hub's account and its roles in the remote cluster are
-deleted too, which makes every token of it invalid. The namespace stays.`,
+deleted too, which makes every token of it invalid. The namespace stays. That is refused if the Secret
+leads to another cluster, or if another registration uses the account too.`,
 		Example: `  isthmus cluster remove west
   isthmus cluster remove west --remote-context west --yes
   isthmus cluster remove west --remote-kubeconfig west.yaml --wait=false`,
@@ -50,6 +52,7 @@ deleted too, which makes every token of it invalid. The namespace stays.`,
 	f.StringVar(&r.remoteKubeconfig, "remote-kubeconfig", "", "kubeconfig `FILE` of the remote cluster: delete the hub's account there too")
 	f.StringVar(&r.remoteContext, "remote-context", "", "`CONTEXT` of the remote cluster, in that file or in the primary's: likewise")
 	f.StringVar(&r.secret, "secret", "", "`NAME` of the Secret, if several register the cluster")
+	f.BoolVar(&r.force, "force", false, "delete the account there even if the Secret leads to another cluster, or others use it")
 	f.BoolVar(&r.yes, "yes", false, "do not ask")
 	r.primary.bind(c)
 	r.wait.bind(c)
@@ -77,6 +80,9 @@ func (r *clusterRemove) run(ctx context.Context, cluster string) error {
 		return err
 	}
 	if _, err := r.reach(ctx); err != nil {
+		return err
+	}
+	if err := r.sameCluster(ctx, near, far, reg); err != nil {
 		return err
 	}
 	if err := r.confirm(near, far, reg); err != nil {
@@ -108,6 +114,39 @@ func (r *clusterRemove) find(ctx context.Context, near *access, cluster string) 
 	}
 	return found[0], nil
 }
+
+// sameCluster makes sure that the account which is deleted is the one in the Secret, and no other's.
+func (r *clusterRemove) sameCluster(ctx context.Context, near, far *access, reg remote.Registration) error {
+	if far == nil || r.force {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	there, err := remote.ClusterUID(ctx, far.client)
+	if err != nil {
+		return fmt.Errorf("in the remote cluster (context %s): %w", far.context, err)
+	}
+	here, err := reg.ClusterUID(ctx)
+	switch known := err == nil && here != "" && there != ""; {
+	case known && here != there:
+		return usageError("Secret %s/%s leads to another cluster than context %s: nothing was removed; name the right context, or none", r.namespace, reg.Secret, far.context)
+	case !known && reg.Server() != far.config.Host:
+		return fmt.Errorf("it can't be told whether Secret %s/%s leads to the cluster of context %s: nothing was removed; --force does not ask, and without the context its account stays",
+			r.namespace, reg.Secret, far.context)
+	}
+	all, err := remote.Registrations(ctx, near.client, r.namespace, "")
+	if err != nil {
+		return fmt.Errorf("in the primary cluster (context %s): %w", near.context, err)
+	}
+	for _, o := range remote.Shared(all, reg.Cluster, reg.Secret, reg.Server()) {
+		return usageError("%s in Secret %s/%s is read with the same account: nothing was removed; remove %s without the context, or both with --force",
+			o.Cluster, r.namespace, o.Secret, reg.Cluster)
+	}
+	return nil
+}
+
+// askFor is how long the two clusters may take to say which they are.
+const askFor = 15 * time.Second
 
 // confirm asks the person at the keyboard.
 func (r *clusterRemove) confirm(near, far *access, reg remote.Registration) error {

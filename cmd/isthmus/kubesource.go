@@ -135,8 +135,11 @@ func (o *serveOptions) configKey(p model.ProviderID) model.ShardKey {
 // expected are the registries that the hub does not serve without: those of the config cluster, which its credential and
 // the mesh's settings come before.
 func (o *serveOptions) expected() []model.ShardKey {
-	if !o.kube.hasPrimary() {
+	switch {
+	case !o.kube.hasPrimary() && (o.clusterID == "" || !o.kube.any() || o.dir != ""):
 		return nil
+	case !o.kube.hasPrimary(): // one of the folder's is it
+		return []model.ShardKey{o.configKey(model.ProviderKubernetes)}
 	}
 	return []model.ShardKey{o.configKey(model.ProviderMesh), o.configKey(model.ProviderSecrets), o.configKey(model.ProviderKubernetes)}
 }

@@ -6,18 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 )
 
 // version is set by the linker.
 var version = "unknown"
 
 func main() {
+	// What libraries have to say comes as errors too, and the log has one form.
+	klog.SetLogger(logr.Discard())
+	log.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	os.Exit(execute(ctx, newRoot(time.Now), os.Args[1:], os.Stdout, os.Stderr))

@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/remote"
 )
@@ -85,11 +86,26 @@ func open(which, kubeconfig, context string) (*access, error) {
 	if raw.Contexts[context] == nil {
 		return nil, noContext(which, kubeconfig, context, rules)
 	}
+	if kind := dangling(&raw, context); kind != "" {
+		return nil, fmt.Errorf("context %q of the %s cluster names a %s that its kubeconfig does not have", context, which, kind)
+	}
 	cfg, err := loader.ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("context %q of the %s cluster: %w", context, which, err)
 	}
 	return connect(cfg, context)
+}
+
+// dangling says what a context names in vain: "cluster", "user", or "".
+func dangling(raw *api.Config, context string) string {
+	c := raw.Contexts[context]
+	switch {
+	case raw.Clusters[c.Cluster] == nil:
+		return "cluster"
+	case c.AuthInfo != "" && raw.AuthInfos[c.AuthInfo] == nil:
+		return "user"
+	}
+	return ""
 }
 
 // noContext says what was looked for in vain, and where.

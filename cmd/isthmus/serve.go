@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/isthmus-mesh/isthmus/secrets"
 	"github.com/isthmus-mesh/isthmus/xds"
 )
 
@@ -191,6 +193,12 @@ func (o *serveOptions) checkValues() error {
 		return usageError("--domain %q is not the name of a domain", o.domain)
 	case o.trustDomain != "" && !domains.MatchString(o.trustDomain):
 		return usageError("--trust-domain %q is not the name of a domain", o.trustDomain)
+	}
+	if o.clusterID != "" && !secrets.ValidCluster(o.clusterID) {
+		return usageError("--cluster-id %q can't be a cluster's id (letters, digits, '-', '_' and '.', 63 at most, no '-' at an end)", o.clusterID)
+	}
+	if why := validation.IsDNS1123Label(o.systemNamespace); len(why) > 0 {
+		return usageError("--system-namespace %q can't be a namespace: %s", o.systemNamespace, why[0])
 	}
 	_, err := o.resolvers()
 	return err

@@ -183,7 +183,8 @@ func newTestSource(t *testing.T, o *serveOptions) (*kubeSource, *notes) {
 func TestExpectedRegistries(t *testing.T) {
 	t.Parallel()
 	for want, o := range map[string]*serveOptions{
-		"":                                       {clusterID: "east", kube: kubeOptions{clustersDir: "d"}},
+		"":                                       {kube: kubeOptions{clustersDir: "d"}},
+		"kubernetes/east":                        {clusterID: "east", kube: kubeOptions{clustersDir: "d"}},
 		"mesh/east secrets/east kubernetes/east": {clusterID: "east", kube: kubeOptions{kubeconfig: "f"}},
 	} {
 		var got []string

@@ -153,14 +153,54 @@ func Unregister(ctx context.Context, c kubernetes.Interface, r Registration) err
 	return nil
 }
 
-// ClusterUID tells clusters apart: the UID of the namespace kube-system; "" if it may not be read.
+// ClusterUID tells clusters apart: the UID of the namespace kube-system; "" if it may not be read. The hub's own
+// account may.
 func ClusterUID(ctx context.Context, c kubernetes.Interface) (string, error) {
-	ns, err := c.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	list, err := c.CoreV1().Namespaces().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + metav1.NamespaceSystem})
 	switch {
-	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+	case apierrors.IsForbidden(err):
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("read namespace %s: %w", metav1.NamespaceSystem, err)
+	case len(list.Items) != 1:
+		return "", nil
 	}
-	return string(ns.UID), nil
+	return string(list.Items[0].UID), nil
+}
+
+// Server is the URL of the API server that the kubeconfig leads to; "" if the hub would not take it.
+func (r Registration) Server() string {
+	cfg, err := secrets.Sanitise(r.Kubeconfig, nil)
+	if err != nil {
+		return ""
+	}
+	return cfg.Host
+}
+
+// ClusterUID is that of the cluster that the kubeconfig leads to.
+func (r Registration) ClusterUID(ctx context.Context) (string, error) {
+	cfg, err := secrets.Sanitise(r.Kubeconfig, nil)
+	if err != nil {
+		return "", err
+	}
+	own, release, err := HTTPClient(cfg)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	c, err := kubernetes.NewForConfigAndClient(cfg, own)
+	if err != nil {
+		return "", err
+	}
+	return ClusterUID(ctx, c)
+}
+
+// Shared lists the other registrations that lead to the same API server, and hence use the same account.
+func Shared(all []Registration, cluster, secret, server string) (out []Registration) {
+	for _, r := range all {
+		if (r.Cluster != cluster || r.Secret != secret) && server != "" && r.Server() == server {
+			out = append(out, r)
+		}
+	}
+	return out
 }

@@ -13,6 +13,7 @@ import (
 	authv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -247,6 +248,17 @@ func unwrapURL(err error) error {
 	return err
 }
 
+// errNonsense stands for what the client library says of an answer that is no object of the API.
+var errNonsense = errors.New("its answer makes no sense; is this the address of an API server?")
+
+// plain is an error in words for people.
+func plain(err error) error {
+	if runtime.IsNotRegisteredError(err) || runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) {
+		return errNonsense
+	}
+	return unwrapURL(err)
+}
+
 // identity asks the server who we are.
 func (a *attempt) identity(ctx context.Context) Result {
 	r, err := a.client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -256,7 +268,7 @@ func (a *attempt) identity(ctx context.Context) Result {
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 		return ok("accepted")
 	case err != nil:
-		return failed("see the API server's log", "the API server does not say whom it takes us for: %v", err)
+		return failed("see the API server's log", "the API server does not say whom it takes us for: %v", plain(err))
 	case r.Status.UserInfo.Username == "system:anonymous":
 		return failed(a.again(), "the API server takes us for anybody: the credential holds no token and no certificate")
 	}

@@ -179,3 +179,29 @@ func TestCheckOfWhatWorks(t *testing.T) {
 		t.Errorf("checked %s", got)
 	}
 }
+
+// TestCheckFollowsNoRedirect: the credential would go along.
+func TestCheckFollowsNoRedirect(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
+	t.Cleanup(elsewhere.Close)
+	s := serve(t, -year, year, http.RedirectHandler(elsewhere.URL, http.StatusFound).ServeHTTP)
+	all := s.checker().Check(t.Context(), "west", s.config())
+	if last := all[len(all)-1]; last.Status != remote.Failed || !strings.Contains(last.Detail, "redirects elsewhere, which is not followed") || asked > 0 {
+		t.Errorf("ends with %+v after %d requests elsewhere", last, asked)
+	}
+}
+
+// TestCheckOfNonsense: what is no API server is not described in the words of a library.
+func TestCheckOfNonsense(t *testing.T) {
+	t.Parallel()
+	s := serve(t, -year, year, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Write([]byte(`{"kind":"Nonsense","apiVersion":"v1"}`))
+	})
+	all := s.checker().Check(t.Context(), "west", s.config())
+	if last := all[len(all)-1]; last.Status != remote.Failed || strings.Contains(last.Detail, "scheme") {
+		t.Errorf("ends with %+v", last)
+	}
+}

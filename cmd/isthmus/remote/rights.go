@@ -87,7 +87,7 @@ func (a *attempt) rights(ctx context.Context) Result {
 		case apierrors.IsUnauthorized(err):
 			return failed(a.again(), "the API server does not accept the credential")
 		case err != nil:
-			return failed("see the API server's log", "the API server does not say whether we may %s: %v", r, err)
+			return failed("see the API server's log", "the API server does not say whether we may %s: %v", r, plain(err))
 		case allowed:
 			continue
 		case r.needed():
