@@ -191,7 +191,8 @@ func TestUnknownSpecification(t *testing.T) {
 // TestDamage: no file but a whole one is read, whatever is missing or wrong.
 func TestDamage(t *testing.T) {
 	t.Parallel()
-	whole := pack(t, randomRows(rand.New(rand.NewPCG(1, 1))))
+	rows := randomRows(rand.New(rand.NewPCG(1, 1)))
+	whole := pack(t, rows)
 	read := func(b []byte, k model.ShardKey, limit int64) error {
 		_, s, err := decode(bytes.NewReader(b), k, limit)
 		if err != nil && s != nil {
@@ -210,7 +211,8 @@ func TestDamage(t *testing.T) {
 	for n := 10; n < len(whole); n += 31 { // after the fields of gzip that say nothing
 		b := bytes.Clone(whole)
 		b[n] ^= 0x10
-		if read(b, shard, 1<<30) == nil {
+		// What it stands for may be the same: padding, or a reference to an equal piece of text.
+		if _, got, err := decode(bytes.NewReader(b), shard, 1<<30); err == nil && !cmp.Equal(rows, maps.Collect(got.Rows()), compare) {
 			t.Errorf("byte %d does not matter", n)
 		}
 	}

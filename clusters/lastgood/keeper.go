@@ -3,6 +3,8 @@ package lastgood
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"time"
 )
 
@@ -77,12 +79,26 @@ func (k *keeper) touch() {
 	k.report(err)
 }
 
-// report logs what goes wrong once.
+// cause leaves out of an error the name of the file, which is another each time.
+func cause(err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return path.Err
+	case errors.As(err, &link):
+		return link.Err
+	}
+	return err
+}
+
+// report tells what goes wrong, and logs it once.
 func (k *keeper) report(err error) {
 	text := ""
 	if err != nil {
-		text = err.Error()
+		text = cause(err).Error()
 	}
+	k.tap.fail(text, time.Now())
 	if text != "" && k.failing == "" {
 		k.log.Warn("last good rows can't be kept", "err", err)
 	}

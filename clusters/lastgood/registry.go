@@ -1,11 +1,13 @@
 package lastgood
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -86,6 +88,7 @@ type tap struct {
 	rows  map[model.RowKey]model.Object // guarded by mu: the truth; nil before the first
 	dirty bool                          // guarded by mu: rows differ from what was written
 	last  model.Status                  // guarded by mu: the last one that inner gave
+	fault model.Problem                 // guarded by mu: why the rows can't be kept; zero if they can
 }
 
 // phase is what out has been given so far.
@@ -170,17 +173,44 @@ func (t *tap) Status(s model.Status) {
 	t.last = s
 	switch {
 	case t.phase == restored:
-		t.out.Status(t.stale())
+		t.give(t.stale())
 	case t.phase == truth || s.Err == "":
-		t.out.Status(s)
+		t.give(s)
 	default:
 		if s.State == model.StateSyncing {
-			t.out.Status(s)
+			t.give(s)
 		}
 		select {
 		case t.lost <- struct{}{}:
 		default:
 		}
+	}
+}
+
+// give passes a status on, with what is wrong here; it is called with mu held.
+func (t *tap) give(s model.Status) {
+	if t.fault != (model.Problem{}) {
+		s.Problems = append(slices.Clip(s.Problems), t.fault)
+	}
+	t.out.Status(s)
+}
+
+// fail tells that the rows can't be kept, and why, or with "" that they can again.
+func (t *tap) fail(why string, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var fault model.Problem
+	if why != "" {
+		fault = model.Problem{Item: "state-dir", Reason: "what is known of the cluster can't be kept for the next start of the hub: " + why, Since: now}
+	}
+	if fault.Reason == t.fault.Reason {
+		return
+	}
+	t.fault = fault
+	if t.phase == truth {
+		s := t.last
+		s.State = cmp.Or(s.State, model.StateLive)
+		t.give(s)
 	}
 }
 
@@ -249,13 +279,13 @@ func (t *tap) restore(why string) {
 	if err != nil {
 		t.phase = truth
 		if t.last.State != "" {
-			t.out.Status(t.last)
+			t.give(t.last)
 		}
 		return
 	}
 	t.phase, t.held = restored, held
 	t.out.Replace(state)
-	t.out.Status(t.stale())
+	t.give(t.stale())
 	t.log.Warn("last good rows are served until the cluster can be read", "reason", why, "rows", state.Len(), "held", held)
 }
 

@@ -270,6 +270,38 @@ func TestAttachedAgain(t *testing.T) {
 	})
 }
 
+// TestFolderThatCannotBeWritten: what would be found out after a restart only is a problem of the cluster now, for as
+// long as it lasts, and is told once.
+func TestFolderThatCannotBeWritten(t *testing.T) {
+	inBubble(t, func(h *hub) {
+		in := h.run(true)
+		in.Registry.Replace(state("a"))
+		own := model.Problem{Item: "Service/ns/x", Reason: "odd"}
+		in.Registry.Status(model.Status{State: model.StateLive, Problems: []model.Problem{own}})
+		if err := os.RemoveAll(h.dir); err != nil {
+			t.Fatal(err)
+		}
+		h.pass(time.Hour)
+		in.want("a", model.StateLive, "")
+		last := in.statuses[len(in.statuses)-1]
+		if len(last.Problems) != 2 || last.Problems[0] != own || !strings.Contains(last.Problems[1].Reason, "no such file or directory") {
+			t.Errorf("problems %v", last.Problems)
+		}
+		if told := len(in.statuses); told != 3 {
+			t.Errorf("%d statuses: %v", told, in.statuses)
+		}
+		if err := os.Mkdir(h.dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		h.pass(time.Minute)
+		if last := in.statuses[len(in.statuses)-1]; len(last.Problems) != 1 || last.Problems[0] != own {
+			t.Errorf("problems %v after all is well", last.Problems)
+		}
+		in.stop()
+		h.wantFiles(eastFile)
+	})
+}
+
 // TestDamagedFile: it counts as none, and is replaced.
 func TestDamagedFile(t *testing.T) {
 	inBubble(t, func(h *hub) {
