@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/bootstrap"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/output"
@@ -46,12 +47,22 @@ from the hub. The proxy's services are those that have an endpoint at its addres
 		_, err = c.OutOrStdout().Write(out)
 		return err
 	}
-	f := c.Flags()
+	bindBootstrap(c.Flags(), &o)
+	c.Flags().StringVar(&ip, "ip", "", "the workload's address (default: this machine's first address that is not loopback)")
+	c.Flags().StringVarP(&format, "output", "o", output.YAML, "yaml or json")
+	for _, name := range []string{"id", "cluster", "hub"} {
+		if err := c.MarkFlagRequired(name); err != nil {
+			panic(err) // the flag is defined above
+		}
+	}
+	return c
+}
+
+func bindBootstrap(f *pflag.FlagSet, o *bootstrap.Options) {
 	f.StringVar(&o.Type, "type", bootstrap.Sidecar, "sidecar or router")
 	f.StringVar(&o.ID, "id", "", "the proxy's POD.NAMESPACE (required)")
 	f.StringVar(&o.Cluster, "cluster", "", "the cluster that it runs in (required)")
 	f.StringVar(&o.Hub, "hub", "", "HOST:PORT of the hub's --grpc-addr (required)")
-	f.StringVar(&ip, "ip", "", "the workload's address (default: this machine's first address that is not loopback)")
 	f.StringVar(&o.Namespace, "namespace", "", "configuration namespace (default: that of --id)")
 	f.StringVar(&o.Network, "network", "", "network that the address belongs to")
 	f.StringVar(&o.Locality, "locality", "", "REGION/ZONE/SUBZONE, parts optional")
@@ -66,13 +77,6 @@ from the hub. The proxy's services are those that have an endpoint at its addres
 	f.Uint16Var(&o.AdminPort, "admin-port", 15000, "port of Envoy's admin interface on 127.0.0.1; 0 = none")
 	f.BoolVar(&o.Expose, "expose", false, "routers: listen on every TCP service port, without Gateway configuration")
 	f.BoolVar(&o.SotW, "sotw", false, "use state-of-the-world ADS instead of delta")
-	f.StringVarP(&format, "output", "o", output.YAML, "yaml or json")
-	for _, name := range []string{"id", "cluster", "hub"} {
-		if err := c.MarkFlagRequired(name); err != nil {
-			panic(err) // the flag is defined above
-		}
-	}
-	return c
 }
 
 func proxyIP(flag string) (netip.Addr, error) {

@@ -107,10 +107,9 @@ func TestJSONAndYAMLAgree(t *testing.T) {
 	}
 }
 
-func TestExitCodes(t *testing.T) {
-	t.Parallel()
-	hub := fakeHub(t)
-	foreign := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// foreignHub answers as a hub must not, or as what is none.
+func foreignHub(t *testing.T) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/debug/clusterz":
 			w.Header().Set("Server", debug.ServerName)
@@ -124,7 +123,14 @@ func TestExitCodes(t *testing.T) {
 			w.Write([]byte("null"))
 		}
 	}))
-	t.Cleanup(foreign.Close)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	hub := fakeHub(t)
+	foreign := foreignHub(t)
 	tests := []struct {
 		args string
 		code int
@@ -145,10 +151,10 @@ func TestExitCodes(t *testing.T) {
 		{"cluster list --hub http://", exitUsage, "is not a URL like"},
 		{"cluster list --hub " + strings.TrimPrefix(hub, "http://"), exitOK, ""},
 		{"cluster list --hub http://127.0.0.1:1", exitFailure, "start one with 'isthmus serve'"},
-		{"cluster list --hub " + foreign.URL, exitFailure, "where the hub runs"},
-		{"service list --hub " + foreign.URL, exitFailure, "is it the --http-addr"},
-		{"proxy list --hub " + foreign.URL, exitFailure, "is it the --http-addr"},
-		{"service explain a --hub " + foreign.URL, exitFailure, "is it the --http-addr"},
+		{"cluster list --hub " + foreign, exitFailure, "where the hub runs"},
+		{"service list --hub " + foreign, exitFailure, "is it the --http-addr"},
+		{"proxy list --hub " + foreign, exitFailure, "is it the --http-addr"},
+		{"service explain a --hub " + foreign, exitFailure, "is it the --http-addr"},
 		{"version -o xml", exitUsage, "json"},
 		{"service explain --hub " + hub, exitUsage, "want HOST"},
 		{"proxy config clusters --hub " + hub, exitUsage, "want TYPE and PROXY"},

@@ -88,7 +88,7 @@ func addMembers(out []Cluster, members []clusters.Member) []Cluster {
 			at[c.ID] = i
 		}
 	}
-	for _, m := range members {
+	for _, m := range ownersFirst(members) {
 		id := string(m.Cluster)
 		i, known := at[id]
 		if !known {
@@ -105,6 +105,19 @@ func addMembers(out []Cluster, members []clusters.Member) []Cluster {
 		}
 	}
 	return out
+}
+
+// ownersFirst puts the claim that counts before the cluster's others, which may be barred for what they are.
+func ownersFirst(members []clusters.Member) []clusters.Member {
+	rank := func(m clusters.Member) int {
+		if m.Owner {
+			return 0
+		}
+		return 1
+	}
+	return slices.SortedStableFunc(slices.Values(members), func(a, b clusters.Member) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), rank(a)-rank(b))
+	})
 }
 
 // unattached stands for the registry of a credential that has none.

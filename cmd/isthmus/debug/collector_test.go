@@ -29,7 +29,7 @@ isthmus_config_not_served{cluster="east",kind="VirtualService",provider="file"} 
 isthmus_credential_expiry_timestamp_seconds{cluster="west"} 1.772712e+09
 # HELP isthmus_credentials_not_used Credentials that are refused, or whose cluster has another.
 # TYPE isthmus_credentials_not_used gauge
-isthmus_credentials_not_used 4
+isthmus_credentials_not_used 5
 # HELP isthmus_shard_problems Items that can't be read and keep their last good content.
 # TYPE isthmus_shard_problems gauge
 isthmus_shard_problems{cluster="east",provider="file"} 0

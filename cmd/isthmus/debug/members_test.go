@@ -20,6 +20,7 @@ func members() []clusters.Member {
 		{Cluster: "bad/id", Source: "Secret istio-system/bad", Reason: "not a cluster id", Created: made},
 		{Cluster: "east", Source: "primary.yaml", Owner: true, Hash: strings.Repeat("ab", 32), Created: made},
 		{Cluster: "east", Source: "Secret istio-system/east", Reason: "this is the id of the config cluster", Created: made},
+		{Cluster: "new", Source: "Secret istio-system/barred", Reason: "not allowed", Created: made},
 		{Cluster: "new", Source: "Secret istio-system/new", Owner: true, Hash: "1234", Created: made},
 		{Cluster: "west", Source: "Secret istio-system/west", Owner: true, Hash: strings.Repeat("cd", 32), Created: made, Expires: debugtest.Now().Add(96 * time.Hour), Warning: "insecure"},
 		{Cluster: "west", Source: "Secret istio-system/west-2", Reason: "the cluster is claimed by Secret istio-system/west", Created: made},
