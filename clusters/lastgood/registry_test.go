@@ -98,6 +98,21 @@ func TestSlowRegistry(t *testing.T) {
 	})
 }
 
+// TestRegistryWithLittleToRead: it may be given less time.
+func TestRegistryWithLittleToRead(t *testing.T) {
+	inBubble(t, func(h *hub) {
+		h.lived("a")
+		r := memory.New(east)
+		in := &instance{Registry: r, h: h, wrapped: h.store.WrapAfter(r, true, time.Second)}
+		in.start()
+		h.pass(time.Second - 1)
+		in.want("", "", "")
+		h.pass(2)
+		in.want("a", model.StateStale, "served as it was kept")
+		in.stop()
+	})
+}
+
 // TestReplacementsProveThemselves: one with a bad credential must not take over with what was kept.
 func TestReplacementsProveThemselves(t *testing.T) {
 	inBubble(t, func(h *hub) {

@@ -87,7 +87,15 @@ func (s *Store) Clusters() []model.ClusterID { return slices.Clone(s.found) }
 // reg can't: as a full truth that is stale since it was last known to hold, until reg's own comes. Only the first
 // registry of a cluster may restore, for the first full truth of a replacement is taken as proof that it works.
 func (s *Store) Wrap(reg model.Registry, restore bool) model.Registry {
-	return &registry{inner: reg, opts: s.opts, file: s.fileOf(reg.Key()), next: s.next, serial: s.next(), restore: restore, turn: make(chan struct{}, 1),
+	return s.WrapAfter(reg, restore, s.opts.After)
+}
+
+// WrapAfter is Wrap with another time than that of the options until what was kept is reported, for a registry that
+// others wait for and that has little to read.
+func (s *Store) WrapAfter(reg model.Registry, restore bool, after time.Duration) model.Registry {
+	opts := s.opts
+	opts.After = after
+	return &registry{inner: reg, opts: opts, file: s.fileOf(reg.Key()), next: s.next, serial: s.next(), restore: restore, turn: make(chan struct{}, 1),
 		log: s.opts.Log.With("cluster", reg.Key().Cluster, "provider", reg.Key().Provider)}
 }
 

@@ -111,12 +111,12 @@ func (o *serveOptions) patience() time.Duration {
 	return min(10*time.Second, orNever(o.syncTimeout)/2)
 }
 
-// keep makes what a registry reports outlive the hub.
-func (k *kubeSource) keep(r model.Registry, first bool) model.Registry {
+// keepSettings makes the mesh's settings outlive the hub. All clusters wait for them, so what was kept counts soon.
+func (k *kubeSource) keepSettings(r model.Registry, first bool) model.Registry {
 	if k.store == nil {
 		return r
 	}
-	return k.store.Wrap(r, first)
+	return k.store.WrapAfter(r, first, min(2*time.Second, k.opts.patience()))
 }
 
 // forget drops what is known of a cluster that was detached.
@@ -201,7 +201,7 @@ func (k *kubeSource) Run(ctx context.Context) error {
 // its credential before.
 func (k *kubeSource) usePrimary(cfg *rest.Config, first bool) {
 	if k.settingsInPrimary() {
-		k.life.Attach(k.keep(kube.NewMesh(kube.MeshOptions{
+		k.life.Attach(k.keepSettings(kube.NewMesh(kube.MeshOptions{
 			Cluster: model.ClusterID(k.opts.clusterID), Config: cfg, SystemNamespace: k.opts.systemNamespace, Metrics: k.metrics, Log: k.log,
 		}), first))
 	}
