@@ -309,6 +309,7 @@ func TestFolderThatCannotBeWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.pass(time.Minute)
+		in.want("a", model.StateLive, "")
 		if last := in.statuses[len(in.statuses)-1]; len(last.Problems) != 1 || last.Problems[0] != own {
 			t.Errorf("problems %v after all is well", last.Problems)
 		}
