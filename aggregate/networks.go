@@ -14,14 +14,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
-// The labels of an east-west gateway's Service: the network that it leads into, and which of its ports
-// takes mutual TLS from other networks if it is not gatewayPort.
-const (
-	labelNetwork     = "topology.istio.io/network"
-	labelGatewayPort = "networking.istio.io/gatewayPort"
-	gatewayPort      = 15443
-)
-
 // networks are the networks with gateways. Immutable.
 type networks struct {
 	named    pushcontext.Networks // as configured: gateways known by name have no address
@@ -117,7 +109,7 @@ func serviceGateways(m *mesh, s row[*model.Service]) (out []pushcontext.Gateway)
 		return nil
 	}
 	cluster := s.id.shard.Cluster
-	if network := s.obj.Labels[labelNetwork]; network != "" {
+	if network := s.obj.Labels[model.LabelNetwork]; network != "" {
 		port, explicit := labelledPort(s.obj)
 		if out = appendExposed(out, s, network, port); len(out) == 0 && explicit { // meant as one, with a port that it does not have
 			out = append(out, gatewayOf(network, s.id, &s.obj.Source))
@@ -134,9 +126,9 @@ func serviceGateways(m *mesh, s row[*model.Service]) (out []pushcontext.Gateway)
 
 // labelledPort gives 0 if the label holds no port. Explicit tells that there is a label.
 func labelledPort(s *model.Service) (port uint16, explicit bool) {
-	l := s.Labels[labelGatewayPort]
+	l := s.Labels[model.LabelGatewayPort]
 	if l == "" {
-		return gatewayPort, false
+		return model.EastWestPort, false
 	}
 	n, err := strconv.ParseUint(l, 10, 16)
 	if err != nil {
@@ -284,7 +276,7 @@ func newGatewayIndex() *gatewayIndex {
 
 // isGateway reports whether a Service may be a gateway, given the hosts that meshNetworks names.
 func isGateway(s *model.Service, named map[string]bool) bool {
-	return native(s) && (s.Labels[labelNetwork] != "" || named[s.Host])
+	return native(s) && (s.Labels[model.LabelNetwork] != "" || named[s.Host])
 }
 
 func (x *gatewayIndex) addService(id rowID, s *model.Service) {

@@ -15,7 +15,7 @@ import (
 
 // Labels and annotations that conversion reads.
 const (
-	labelNetwork           = "topology.istio.io/network"
+	labelNetwork           = model.LabelNetwork
 	labelCluster           = "topology.istio.io/cluster"
 	labelSubzone           = "topology.istio.io/subzone"
 	labelLocality          = "topology.istio.io/locality"
@@ -26,7 +26,7 @@ const (
 	labelPersistentHeader  = "istio.io/persistent-session-header"
 	labelMirroredService   = "multicluster.kubernetes.io/service-name"
 
-	labelGatewayPort = "networking.istio.io/gatewayPort"
+	labelGatewayPort = model.LabelGatewayPort
 
 	annotationTraffic      = "networking.istio.io/traffic-distribution"
 	annotationExportTo     = "networking.istio.io/exportTo"

@@ -17,7 +17,7 @@ const (
 	listenerOption  = "gateway.istio.io/listener-protocol"
 	autoPassthrough = "auto-passthrough"
 	// eastWestPort is the port of east-west gateways.
-	eastWestPort = 15443
+	eastWestPort = model.EastWestPort
 	// The Gateway API allows as many addresses and listeners.
 	maxAddresses = 16
 	maxListeners = 64

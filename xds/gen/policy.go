@@ -12,7 +12,7 @@ import (
 
 // The labels whose values the hub knows of a proxy's and an endpoint's place.
 const (
-	labelNetwork = "topology.istio.io/network"
+	labelNetwork = model.LabelNetwork
 	labelRegion  = "topology.kubernetes.io/region"
 	labelZone    = "topology.kubernetes.io/zone"
 	labelSubzone = "topology.istio.io/subzone"
