@@ -145,6 +145,14 @@ func (in *instance) want(names string, state model.State, why string) {
 	}
 }
 
+// problems gives those of the last status, and how many statuses there were.
+func (in *instance) problems() (last []model.Problem, statuses int) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	n := len(in.statuses)
+	return in.statuses[n-1].Problems, n
+}
+
 type row struct{ *model.Service }
 
 func service(name string) row {

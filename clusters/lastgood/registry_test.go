@@ -298,20 +298,16 @@ func TestFolderThatCannotBeWritten(t *testing.T) {
 		}
 		h.pass(time.Hour)
 		in.want("a", model.StateLive, "")
-		last := in.statuses[len(in.statuses)-1]
-		if len(last.Problems) != 2 || last.Problems[0] != own || !strings.Contains(last.Problems[1].Reason, "no such file or directory") {
-			t.Errorf("problems %v", last.Problems)
-		}
-		if told := len(in.statuses); told != 3 {
-			t.Errorf("%d statuses: %v", told, in.statuses)
+		if got, told := in.problems(); told != 3 || len(got) != 2 || got[0] != own || !strings.Contains(got[1].Reason, "no such file or directory") {
+			t.Errorf("problems %v, told in %d statuses", got, told)
 		}
 		if err := os.Mkdir(h.dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		h.pass(time.Minute)
 		in.want("a", model.StateLive, "")
-		if last := in.statuses[len(in.statuses)-1]; len(last.Problems) != 1 || last.Problems[0] != own {
-			t.Errorf("problems %v after all is well", last.Problems)
+		if got, _ := in.problems(); len(got) != 1 || got[0] != own {
+			t.Errorf("problems %v after all is well", got)
 		}
 		in.stop()
 		h.wantFiles(eastFile)
