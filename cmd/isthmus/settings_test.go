@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,14 +22,21 @@ import (
 
 // notes is a Lifecycle and a Sink that notes what happens, in order.
 type notes struct {
-	regs  []model.Registry
-	lines []string
+	mu    sync.Mutex
+	regs  []model.Registry // guarded by mu
+	lines []string         // guarded by mu
 }
 
-func (n *notes) note(format string, a ...any) { n.lines = append(n.lines, fmt.Sprintf(format, a...)) }
+func (n *notes) note(format string, a ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lines = append(n.lines, fmt.Sprintf(format, a...))
+}
 
 func (n *notes) Attach(r model.Registry) {
+	n.mu.Lock()
 	n.regs = append(n.regs, r)
+	n.mu.Unlock()
 	n.note("attach %s", r.Key())
 }
 func (n *notes) Detach(k model.ShardKey)        { n.note("detach %s", k) }
@@ -39,6 +47,8 @@ func (n *notes) Status(s model.Status)          { n.note("%s %s", s.State, s.Err
 // want compares what was noted, and forgets it.
 func (n *notes) want(t *testing.T, lines ...string) {
 	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if !slices.Equal(n.lines, lines) {
 		t.Errorf("noted %q, want %q", n.lines, lines)
 	}
