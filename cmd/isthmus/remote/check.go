@@ -219,7 +219,9 @@ func (a *attempt) clock(ctx context.Context) Result {
 	}
 	before := a.Now()
 	res, err := a.http.Do(req)
-	if err != nil {
+	if err != nil && a.cfg.Proxy != nil {
+		return failed("is the credential's proxy-url right, and does the proxy reach the API server?", "no answer through the proxy: %v", unwrapURL(err))
+	} else if err != nil {
 		return failed("see the API server's log", "the API server does not answer: %v", unwrapURL(err))
 	}
 	res.Body.Close()

@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -138,6 +139,9 @@ func TestCheck(t *testing.T) {
 		}},
 		"other name": {from: -year, to: year, last: "certificate", status: remote.Failed, says: "it is not for api.east, but for api.west", change: func(_ *remote.Checker, cfg *rest.Config) {
 			cfg.Host = "https://api.east"
+		}},
+		"proxy": {from: -year, to: year, last: "clock", status: remote.Failed, says: "no answer through the proxy: ", change: func(_ *remote.Checker, cfg *rest.Config) {
+			cfg.Proxy = func(*http.Request) (*url.URL, error) { return url.Parse("http://127.0.0.1:1") }
 		}},
 		"no URL": {from: -year, to: year, last: "credential", status: remote.Failed, says: "not a URL", change: func(_ *remote.Checker, cfg *rest.Config) {
 			cfg.Host = "https://"
