@@ -1,0 +1,293 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	goruntime "runtime"
+	"runtime/metrics"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// Why there is a feed of our own: client-go's reflector beside it, against one server.
+
+const bigCluster = 40_000 // more would be an answer of more than maxAnswer if it is not in pages
+
+// podServer serves pods that it makes up while it is asked, so that they cost it no memory.
+type podServer struct {
+	pods int
+
+	mu         sync.Mutex
+	page, last template
+}
+
+// template is an encoded message with numbers of a fixed length in it.
+type template struct {
+	text []byte
+	at   []int
+}
+
+const digits = 7
+
+func number(i int) string { return fmt.Sprintf("%0*d", digits, i) }
+
+func podName(i int) string { return "pod-" + number(i) }
+
+// fill numbers the message's places upward from first.
+func (m template) fill(first int) []byte {
+	for i, at := range m.at {
+		copy(m.text[at:], number(first+i))
+	}
+	return m.text
+}
+
+// fullPod is a pod as controllers and kubelets leave it: 5 kB.
+func fullPod(name string) corev1.Pod {
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(name), ResourceVersion: "100",
+		Labels: map[string]string{"app": "web", "version": "v1", "pod-template-hash": "7d4b9c6f5d"}, Annotations: map[string]string{"checksum/config": "0123456789abcdef"},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: "Update", FieldsV1: &metav1.FieldsV1{Raw: bytes.Repeat([]byte(`{"f:status":{}}`), 140)}}}}}
+	for c := range 2 {
+		k := corev1.Container{Name: fmt.Sprint("c-", c), Image: "registry.example/web:v1", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}}
+		for e := range 20 {
+			k.Env = append(k.Env, corev1.EnvVar{Name: fmt.Sprint("SETTING_NUMBER_", e), Value: "the value of this setting"})
+		}
+		p.Spec.Containers = append(p.Spec.Containers, k)
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: k.Name, Image: k.Image, ImageID: "sha256:0123456789abcdef"})
+	}
+	p.Spec.NodeName, p.Status.Phase, p.Status.PodIP = "node-1", corev1.PodRunning, "10.1.0.1"
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	return p
+}
+
+// envelope begins a message of so many bytes: Kubernetes' magic number and the head of a runtime.Unknown.
+func envelope(kind string, size int) []byte {
+	head := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: kind}}
+	meta, _ := head.TypeMeta.Marshal()
+	out := append([]byte("k8s\x00\x0a"), byte(len(meta)))
+	out = append(out, meta...)
+	return binary.AppendUvarint(append(out, 0x12), uint64(size))
+}
+
+func newPodServer(t testing.TB, pods int) *api {
+	t.Helper()
+	s := &podServer{pods: pods}
+	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "100"}}
+	for i := range pageSize {
+		list.Items = append(list.Items, fullPod(podName(i)))
+	}
+	for _, m := range []*template{&s.last, &s.page} {
+		raw, err := list.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.text = raw
+		for i := range list.Items {
+			m.at = append(m.at, bytes.Index(raw, []byte(podName(i)))+len("pod-"))
+		}
+		list.Continue = "token-" + number(0)
+	}
+	srv := httptest.NewServer(s)
+	a, err := connect(&rest.Config{Host: srv.URL, QPS: 1e6, Burst: 1e6}, Timing{Retry: time.Millisecond, RetryMax: time.Millisecond}.withDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		a.close()
+		srv.CloseClientConnections()
+		srv.Close()
+	})
+	return a
+}
+
+// ServeHTTP implements http.Handler. As an API server does, it gives all at once to whoever asks for what its
+// cache holds (resourceVersion=0), whatever the limit.
+func (s *podServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+	if q.Get("watch") != "" {
+		s.watch(w, r)
+		return
+	}
+	from, _ := strconv.Atoi(strings.TrimPrefix(q.Get("continue"), "token-"))
+	to := from + pageSize
+	if q.Get("resourceVersion") == "0" || q.Get("limit") == "" {
+		to = s.pods
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	size := (to - from) / pageSize * len(s.page.text)
+	if to == s.pods {
+		size += len(s.last.text) - len(s.page.text)
+	}
+	_, _ = w.Write(envelope("PodList", size))
+	for ; from < to; from += pageSize {
+		m := s.page
+		if from+pageSize == s.pods {
+			m = s.last
+		} else {
+			copy(m.text[bytes.Index(m.text[:100], []byte("token-"))+len("token-"):], number(from+pageSize))
+		}
+		_, _ = w.Write(m.fill(from))
+	}
+}
+
+func (s *podServer) watch(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf+";stream=watch")
+	w.WriteHeader(http.StatusOK)
+	_ = http.NewResponseController(w).Flush()
+	<-r.Context().Done()
+}
+
+// reflected makes a table a reflector's store.
+type reflected struct{ *table }
+
+func (r reflected) Add(o any) error    { r.set(o.(runtime.Object)); return nil }
+func (r reflected) Update(o any) error { return r.Add(o) }
+func (r reflected) Delete(o any) error { r.remove(o.(runtime.Object)); return nil }
+func (r reflected) Resync() error      { return nil }
+
+func (r reflected) Replace(all []any, _ string) error {
+	seen := map[types.NamespacedName]struct{}{}
+	for _, o := range all {
+		p := o.(*corev1.Pod)
+		seen[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = struct{}{}
+		r.set(p)
+	}
+	r.complete(seen)
+	return nil
+}
+
+var podsAt = place{version: "v1", resource: "pods"}
+
+// lister is a reflector's way to an API server.
+type lister struct{ cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported tells a reflector that it can't have objects streamed.
+func (*lister) IsWatchListSemanticsUnSupported() bool { return true }
+
+func newLister(a *api, ask func(*metav1.ListOptions), page func(*corev1.PodList)) *lister {
+	l := &lister{}
+	l.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		ask(&o)
+		out := &corev1.PodList{}
+		err := a.list(ctx, a.request(a.core, podsAt, o), out)
+		page(out)
+		return out, err
+	}
+	l.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		return a.watch(ctx, a.request(a.core, podsAt, o))
+	}
+	return l
+}
+
+// way is a way to keep a table equal to what a server has.
+type way struct {
+	name string
+	run  func(ctx context.Context, a *api, t *table)
+}
+
+func ways() []way {
+	reflector := func(ask func(*metav1.ListOptions), page func(*corev1.PodList)) func(context.Context, *api, *table) {
+		return func(ctx context.Context, a *api, t *table) {
+			r := cache.NewReflectorWithOptions(newLister(a, ask, page), &corev1.Pod{}, reflected{t}, cache.ReflectorOptions{
+				Backoff: &wait.Backoff{Duration: time.Millisecond, Cap: time.Millisecond, Steps: 1, Factor: 1}})
+			r.WatchListPageSize = pageSize
+			r.RunWithContext(ctx)
+		}
+	}
+	plain, asIs := func(*metav1.ListOptions) {}, func(*corev1.PodList) {}
+	return []way{
+		{"feed", func(ctx context.Context, a *api, t *table) {
+			ct := newContact("", func(string, failure) {}, func() {})
+			s := &session{opts: Options{}.withDefaults(), api: a, contact: ct}
+			s.feed(podsAt, a.core, func() runtime.Object { return &corev1.PodList{} }, t, ct.track(KindPod, podsAt, requiredKind)).run(ctx)
+		}},
+		{"reflector", reflector(plain, asIs)},
+		{"reflector, newest state", reflector(func(o *metav1.ListOptions) { o.ResourceVersion, o.ResourceVersionMatch = "", "" }, asIs)},
+		{"reflector, newest state, trimmed pages", reflector(func(o *metav1.ListOptions) { o.ResourceVersion, o.ResourceVersionMatch = "", "" },
+			func(l *corev1.PodList) {
+				for i := range l.Items {
+					trim(&l.Items[i])
+				}
+			})},
+	}
+}
+
+// begin runs a way until the table is full, and gives what ends it and waits for it.
+func (w way) begin(tb testing.TB, a *api) (*table, func()) {
+	tb.Helper()
+	q := newQueue()
+	t := newTable(KindPod, 1_000_000, q, func(string, string) {})
+	ctx, stop := context.WithCancel(klog.NewContext(tb.Context(), logr.Discard()))
+	done := make(chan struct{})
+	go func() { defer close(done); w.run(ctx, a, t) }()
+	for !t.ready() {
+		q.take(batch)
+		time.Sleep(time.Millisecond)
+	}
+	return t, func() { stop(); <-done }
+}
+
+// The most memory that is in use while the pods of a big cluster are read for the first time.
+func BenchmarkFirstListMemory(b *testing.B) {
+	for _, w := range ways() {
+		b.Run(w.name, func(b *testing.B) {
+			var peak, left uint64
+			for b.Loop() {
+				goruntime.GC()
+				a := newPodServer(b, bigCluster)
+				stop := sampleHeap(&peak)
+				t, end := w.begin(b, a)
+				stop()
+				goruntime.GC()
+				left = max(left, heap())
+				end()
+				if t.count != bigCluster {
+					b.Fatalf("%d pods", t.count)
+				}
+			}
+			b.ReportMetric(float64(peak)/1e6, "peak-MB")
+			b.ReportMetric(float64(left)/1e6, "kept-MB")
+		})
+	}
+}
+
+func heap() uint64 {
+	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(s)
+	return s[0].Value.Uint64()
+}
+
+func sampleHeap(peak *uint64) (stop func()) {
+	end, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-end:
+				return
+			case <-time.After(2 * time.Millisecond):
+				*peak = max(*peak, heap())
+			}
+		}
+	}()
+	return func() { close(end); <-done }
+}
