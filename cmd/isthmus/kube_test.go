@@ -114,6 +114,9 @@ data: {mesh: "trustDomain: example.org"}
 			t.Errorf("%s is %s", id, c.State)
 		}
 	}
+	if c := r.registry(t, "secrets", "Kubernetes"); c.SyncStatus != "synced" || c.State != "stale" {
+		t.Errorf("Secrets: %+v", c)
+	}
 	if _, mesh := get(t, r.url+"/debug/mesh"); !strings.Contains(mesh, "example.org") {
 		t.Error("the mesh's settings are forgotten")
 	}
@@ -194,15 +197,14 @@ func TestServeReadsFolderOfKubeconfigs(t *testing.T) {
 func TestServeSaysWhatItMayNotRead(t *testing.T) {
 	t.Parallel()
 	primary := servers.Take(t, 1)[0]
-	primary.Apply(t, env.Namespace("istio-system"), shop("10.1.0.1"), manifest(t, "rbac-remote.yaml"))
+	primary.Apply(t, env.Namespace("istio-system"), shop("10.1.0.1"), manifests(t, []string{"rbac-remote.yaml", "rbac-config.yaml"}))
 	r := &running{dir: t.TempDir(), log: newLogbook(t)}
 	r.write(t, "primary.yaml", string(primary.Kubeconfig(primary.Token(t, "istio-system/isthmus-reader", 3600))))
 	r.start(t, "--kubeconfig", r.path("primary.yaml"), "--sync-timeout", "4s")
-	r.log.until(t, "why serving waits", func() bool {
-		_, body := get(t, r.url+"/ready")
-		return strings.Contains(body, "waiting for secrets/Kubernetes")
-	})
 	r.untilReady(t)
+	if _, after, ok := strings.Cut(r.log.String(), "provider=secrets err="); !ok || !strings.Contains(after, "serving gate open") {
+		t.Error("the Secrets were not waited for")
+	}
 	if c := r.registry(t, "secrets", "Kubernetes"); c.SyncStatus != "timeout" || !strings.Contains(c.Error, "forbidden") {
 		t.Errorf("Secrets: %+v", c)
 	}

@@ -111,12 +111,12 @@ func (o *serveOptions) patience() time.Duration {
 	return min(10*time.Second, orNever(o.syncTimeout)/2)
 }
 
-// keepSettings makes the mesh's settings outlive the hub. All clusters wait for them, so what was kept counts soon.
-func (k *kubeSource) keepSettings(r model.Registry, first bool) model.Registry {
+// keep makes what a registry reports outlive the hub. The first one with its key serves what was kept after some time.
+func (k *kubeSource) keep(r model.Registry, first bool, after time.Duration) model.Registry {
 	if k.store == nil {
 		return r
 	}
-	return k.store.WrapAfter(r, first, min(2*time.Second, k.opts.patience()))
+	return k.store.WrapAfter(r, first, min(after, k.opts.patience()))
 }
 
 // forget drops what is known of a cluster that was detached.
@@ -198,12 +198,14 @@ func (k *kubeSource) Run(ctx context.Context) error {
 }
 
 // usePrimary attaches the registries of what is in the config cluster beside the services. They replace those with
-// its credential before.
+// its credential before. All clusters wait for the settings, so what was kept of them counts soon. Of the Secrets nothing
+// is kept but that they were read: while they can't be, the clusters that something was kept of are those that there are.
 func (k *kubeSource) usePrimary(cfg *rest.Config, first bool) {
 	if k.settingsInPrimary() {
-		k.life.Attach(k.keepSettings(kube.NewMesh(kube.MeshOptions{
+		mesh := kube.NewMesh(kube.MeshOptions{
 			Cluster: model.ClusterID(k.opts.clusterID), Config: cfg, SystemNamespace: k.opts.systemNamespace, Metrics: k.metrics, Log: k.log,
-		}), first))
+		})
+		k.life.Attach(k.keep(mesh, first, 2*time.Second))
 	}
-	k.life.Attach(k.secretCredentials(cfg))
+	k.life.Attach(k.keep(k.secretCredentials(cfg), first, k.opts.patience()))
 }
