@@ -20,7 +20,8 @@ import (
 // when the watch is over.
 func watch(t *testing.T, c kubernetes.Interface) (next func() string) {
 	t.Helper()
-	w, err := c.CoreV1().Services("shop").Watch(t.Context(), metav1.ListOptions{})
+	// From what the server has at hand: it can't tell, with an etcd that others write to as well, that it has the newest.
+	w, err := c.CoreV1().Services("shop").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,7 @@ func watch(t *testing.T, c kubernetes.Interface) (next func() string) {
 			}
 			o, err := meta.Accessor(ev.Object)
 			if err != nil {
-				return fmt.Sprint(ev.Type, " ", err)
+				return fmt.Sprint(ev.Type, " ", apierrors.FromObject(ev.Object))
 			}
 			return fmt.Sprint(ev.Type, " ", o.GetName())
 		case <-time.After(patience):
