@@ -222,7 +222,13 @@ func (a *clusterAdd) refuse(ctx context.Context, near, far *access, target remot
 			return usageError("%s is the name of the hub's own cluster: choose another with --name", a.name)
 		}
 	}
-	return err
+	if err != nil || !a.on {
+		return err
+	}
+	if why := useless(all, a.name); why != "" {
+		return fmt.Errorf("nothing was changed: %s", why)
+	}
+	return nil
 }
 
 // added is what came of it.

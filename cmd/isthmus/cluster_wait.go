@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,16 +93,53 @@ func following(c debug.Cluster, hash string) (said string, done bool) {
 	return fmt.Sprintf("%s is synced: %d services", c.ID, c.Rows[model.RowService.String()]), true
 }
 
-// gone waits until the hub does not have the cluster from Kubernetes any more.
+// gone waits until the hub does not read the cluster with the Secret any more. It fails if it reads it with something else.
 func (w *wait) gone(ctx context.Context, cluster, secret string, progress io.Writer) error {
-	return w.until(ctx, progress, func(all []debug.Cluster) (string, bool) {
-		for _, c := range all {
-			if c.ID == cluster && c.SecretName == secret {
-				return cluster + " is still there", false
-			}
-		}
-		return cluster + " is gone", true
+	var left string
+	err := w.until(ctx, progress, func(all []debug.Cluster) (said string, done bool) {
+		said, left, done = leaving(all, cluster, secret)
+		return said, done
 	})
+	if err == nil && left != "" {
+		return fmt.Errorf("%s stays in the mesh: the hub reads it with %s; remove it there too", cluster, left)
+	}
+	return err
+}
+
+// leaving says how far the hub is without the Secret, and what it reads the cluster with instead.
+func leaving(all []debug.Cluster, cluster, secret string) (said, left string, done bool) {
+	for _, c := range all {
+		if c.ID != cluster || c.Provider != string(model.ProviderKubernetes) {
+			continue
+		}
+		known := func(x debug.Credential) bool { return x.Source == secretSource+secret }
+		switch {
+		case c.Credential == nil || slices.ContainsFunc(credentials(c), known):
+			return cluster + " is still there", "", false
+		case c.ConfigCluster:
+			return fmt.Sprintf("%s is the config cluster and stays", cluster), "", true
+		}
+		return fmt.Sprintf("%s is no longer read with Secret %s, but with %s", cluster, secret, c.Credential.Source), c.Credential.Source, true
+	}
+	return cluster + " is gone", "", true
+}
+
+// secretSource is how the source of a credential begins that is in a Secret: see secrets.Claim.
+const secretSource = "Secret "
+
+// useless says why a Secret for the cluster would not be used; "" if it would.
+func useless(all []debug.Cluster, cluster string) string {
+	secrets := func(c debug.Cluster) bool { return c.Provider == string(model.ProviderSecrets) }
+	if !slices.ContainsFunc(all, secrets) {
+		return "the hub reads no Secrets of a config cluster: put a kubeconfig into its --clusters-dir, or name its config cluster with --kubeconfig"
+	}
+	for _, c := range all {
+		of := c.Credential
+		if c.ID == cluster && c.Provider == string(model.ProviderKubernetes) && of != nil && !strings.HasPrefix(of.Source, secretSource) {
+			return fmt.Sprintf("the hub reads %s with %s, and of two credentials the older one wins: remove it there first, or renew it there", cluster, of.Source)
+		}
+	}
+	return ""
 }
 
 // until asks the hub again and again until the condition holds, and tells when its words change.
