@@ -78,6 +78,7 @@ type attempt struct {
 	http    *http.Client
 	release func() // its connections
 	client  kubernetes.Interface
+	user    string // as the server knows us; "" if it does not say
 }
 
 // Check goes from the name of the API server to the rights of the credential, and ends at the first
@@ -274,5 +275,6 @@ func (a *attempt) identity(ctx context.Context) Result {
 	case r.Status.UserInfo.Username == "system:anonymous":
 		return failed(a.again(), "the API server takes us for anybody: the credential holds no token and no certificate")
 	}
-	return ok("%s", r.Status.UserInfo.Username)
+	a.user = r.Status.UserInfo.Username
+	return ok("%s", a.user)
 }

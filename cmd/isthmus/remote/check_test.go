@@ -64,12 +64,17 @@ func serve(t *testing.T, from, to time.Duration, handle http.HandlerFunc) apiSer
 // kubernetes answers as an API server whose clock is off by some time, and allows what it is asked about
 // unless it is among the denied.
 func kubernetes(t *testing.T, off time.Duration, denied ...string) http.HandlerFunc {
+	return kubernetesFor(t, "isthmus", off, denied...)
+}
+
+// kubernetesFor likewise takes whoever asks for the user.
+func kubernetesFor(t *testing.T, user string, off time.Duration, denied ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", noon.Add(off).Format(http.TimeFormat))
 		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/selfsubjectreviews"):
-			w.Write([]byte(`{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":"isthmus"}}}`))
+			w.Write([]byte(`{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":"`+user+`"}}}`))
 		case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
 			var q authzv1.SelfSubjectAccessReview
 			if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
@@ -181,6 +186,23 @@ func TestCheckOfWhatWorks(t *testing.T) {
 	}
 	if got := strings.Join(names, " "); got != "credential name connection certificate clock identity rights" {
 		t.Errorf("checked %s", got)
+	}
+}
+
+// TestCheckAdvisesByIdentity: only the hub's own account has what the manifests grant; for another they are of no use.
+func TestCheckAdvisesByIdentity(t *testing.T) {
+	t.Parallel()
+	const account, add = "system:serviceaccount:istio-system:", "isthmus cluster add CONTEXT --name west"
+	for user, advice := range map[string]string{
+		account + "isthmus-reader":               add,
+		account + "istio-reader-service-account": "grant them to " + account + "istio-reader-service-account, or move to the hub's own account: " + add,
+		"admin": "grant them to admin, or move to the hub's own account: " + add,
+	} {
+		s := serve(t, -year, year, kubernetesFor(t, user, 0, "configmaps"))
+		all := s.checker().Check(t.Context(), "west", s.config())
+		if last := all[len(all)-1]; last.Check != "rights" || last.Advice != advice {
+			t.Errorf("%s: %+v", user, last)
+		}
 	}
 }
 

@@ -98,8 +98,17 @@ func (a *attempt) rights(ctx context.Context) Result {
 	if len(missing) == 0 {
 		return ok("all %d that the hub uses", len(all))
 	}
-	return Result{Status: status, Detail: "missing: " + strings.Join(missing, ", "),
-		Advice: "isthmus cluster add CONTEXT --name " + a.cluster + a.Reads.flags()}
+	return Result{Status: status, Detail: "missing: " + strings.Join(missing, ", "), Advice: a.grant()}
+}
+
+// grant is what gives the hub the rights that it lacks. The manifests bind them to an account of the hub's own, and to
+// no other that a credential may be of.
+func (a *attempt) grant() string {
+	add := "isthmus cluster add CONTEXT --name " + a.cluster + a.Reads.flags()
+	if a.user == "" || a.user == "system:serviceaccount:"+a.Namespace+":"+Account {
+		return add
+	}
+	return fmt.Sprintf("grant them to %s, or move to the hub's own account: %s", a.user, add)
 }
 
 // flags are those that say the same.
