@@ -255,7 +255,7 @@ func (k *kinds) start(ctx context.Context, c custom, v string, t *table) {
 	ctx, stop := context.WithCancel(ctx)
 	at := place{group: c.group, version: v, resource: c.resource}
 	outcome := k.run.contact.track(c.kind, at, optionalKind)
-	f := k.run.feed(at, k.run.api.custom, func() runtime.Object { return &rawList{} }, t, func(op string, err error) {
+	f := k.run.feed(at, k.run.api.custom, func() runtime.Object { return newRawList(c.group+"/"+v, c.served()) }, t, func(op string, err error) {
 		outcome(op, err)
 		if apierrors.IsNotFound(err) {
 			k.poke()
@@ -311,6 +311,14 @@ func (k *kinds) each(yield func(*table)) {
 	for _, t := range tables {
 		yield(t)
 	}
+}
+
+// served is the kind as the server has it.
+func (c custom) served() string {
+	if c.kind == KindKubernetesGateway {
+		return "Gateway"
+	}
+	return c.kind
 }
 
 // definition is the name of a kind's definition.

@@ -109,6 +109,7 @@ func newPodServer(t testing.TB, pods int) *api {
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.most = bounds{items: 2 * bigCluster, parts: maxParts} // whoever does not ask for pages has all in one answer
 	t.Cleanup(func() {
 		a.close()
 		srv.CloseClientConnections()

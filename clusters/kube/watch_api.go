@@ -59,7 +59,9 @@ type api struct {
 	timing Timing
 	core   *rest.RESTClient // protobuf where the server has it
 	custom *rest.RESTClient // JSON
+	scheme *runtime.Scheme
 	params runtime.ParameterCodec
+	most   bounds
 	close  func()
 }
 
@@ -78,7 +80,7 @@ func connect(c *rest.Config, t Timing) (*api, error) {
 	}
 	scheme := newScheme()
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	a := &api{host: hostOf(c.Host), timing: t, params: runtime.NewParameterCodec(scheme), close: closer}
+	a := &api{host: hostOf(c.Host), timing: t, scheme: scheme, most: bounds{items: maxItems, parts: maxParts}, params: runtime.NewParameterCodec(scheme), close: closer}
 	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	if a.core, err = rest.UnversionedRESTClientForConfigAndClient(c, client); err != nil {
 		return nil, err
@@ -220,7 +222,7 @@ func (a *api) list(ctx context.Context, r *rest.Request, out runtime.Object) err
 	if err := res.Error(); err != nil {
 		return err
 	}
-	if err := res.Into(out); err != nil {
+	if err := a.decode(ctx, res, out); err != nil {
 		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	return nil

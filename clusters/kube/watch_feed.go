@@ -69,8 +69,8 @@ func (f *feed) run(ctx context.Context) {
 const settled = 10 * time.Second
 
 // list reads all pages into the store and gives their revision. It asks for what is true now: a server
-// that lags behind would show the cluster as it was before. Pages that are too old to go on from are read
-// as one.
+// that lags behind would show the cluster as it was before. When the pages are too old to go on from it
+// begins again.
 func (f *feed) list(ctx context.Context) (revision string, err error) {
 	seen := map[types.NamespacedName]struct{}{}
 	next := metav1.ListOptions{Limit: pageSize}
@@ -82,7 +82,7 @@ func (f *feed) list(ctx context.Context) (revision string, err error) {
 			return "", ctx.Err()
 		}
 		if outdated(err) && next.Continue != "" {
-			next = metav1.ListOptions{}
+			next.Continue = ""
 			clear(seen)
 			continue
 		}

@@ -18,7 +18,10 @@ type rawObject struct {
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (r *rawObject) UnmarshalJSON(js []byte) error {
+func (r *rawObject) UnmarshalJSON(js []byte) error { return r.read(bytes.Clone(js)) }
+
+// read takes the text as it is.
+func (r *rawObject) read(js []byte) error {
 	var head struct {
 		metav1.TypeMeta
 		Metadata struct{ Name, Namespace, ResourceVersion string }
@@ -28,7 +31,7 @@ func (r *rawObject) UnmarshalJSON(js []byte) error {
 	}
 	r.TypeMeta = head.TypeMeta
 	r.Name, r.Namespace, r.ResourceVersion = head.Metadata.Name, head.Metadata.Namespace, head.Metadata.ResourceVersion
-	r.text = bytes.Clone(js)
+	r.text = js
 	return nil
 }
 
@@ -41,9 +44,24 @@ func (r *rawObject) DeepCopyObject() runtime.Object {
 
 // rawList is a page of such objects.
 type rawList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
-	Items           []rawObject `json:"items"`
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []rawObject
+}
+
+// newRawList makes an empty page of a kind.
+func newRawList(apiVersion, kind string) *rawList {
+	return &rawList{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind + "List"}}
+}
+
+// add takes one more item, whose text is its own from then on.
+func (r *rawList) add(js []byte) error {
+	var o rawObject
+	if err := o.read(js); err != nil {
+		return err
+	}
+	r.Items = append(r.Items, o)
+	return nil
 }
 
 // DeepCopyObject implements runtime.Object.

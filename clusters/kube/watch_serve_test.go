@@ -75,7 +75,7 @@ func (s *apiServer) admit(w http.ResponseWriter, r *http.Request, verb, resource
 	if s.bad[token] {
 		code = http.StatusUnauthorized
 	}
-	held := s.held[verb+" "+resource]
+	held, odd := s.held[verb+" "+resource], s.odd[verb+" "+resource]
 	s.mu.Unlock()
 	if held != nil {
 		<-held
@@ -83,11 +83,14 @@ func (s *apiServer) admit(w http.ResponseWriter, r *http.Request, verb, resource
 	if code == 0 && !known {
 		code = http.StatusNotFound
 	}
-	if code == 0 {
-		return true
+	switch {
+	case code != 0:
+		s.refuse(w, code)
+	case odd != nil:
+		w.Header().Set("Content-Type", "application/json")
+		odd(w, r)
 	}
-	s.refuse(w, code)
-	return false
+	return code == 0 && odd == nil
 }
 
 func (s *apiServer) refuse(w http.ResponseWriter, code int) {
@@ -159,7 +162,7 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request, resource, gv st
 	for _, o := range items {
 		delete(o, "continue")
 	}
-	kind := "List"
+	kind := map[string]string{"gateways.gateway.networking.k8s.io": "Gateway", "serviceexports.multicluster.x-k8s.io": "ServiceExport"}[resource] + "List"
 	for k, res := range resources {
 		if res == resource {
 			kind = k + "List"

@@ -13,6 +13,7 @@ import (
 	"math"
 	"math/big"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
@@ -42,14 +43,15 @@ type apiServer struct {
 	rv       int
 	objects  map[string]map[string]object // by resource, by namespace/name
 	log      []event
-	ahead    bool                     // newer revisions than its own are refused
-	expired  int                      // the oldest revision that can be watched from
-	served   map[string][]string      // resources by group/version
-	denied   map[string]int           // how many times, by "list pods"
-	held     map[string]chan struct{} // requests that wait until it is closed, by "list pods"
-	failing  map[string]int           // the status to answer with, by "list pods", or "" for everything
-	bad      map[string]bool          // tokens that are refused
-	epoch    int                      // watches of an older one end
+	ahead    bool                        // newer revisions than its own are refused
+	expired  int                         // the oldest revision that can be watched from
+	served   map[string][]string         // resources by group/version
+	denied   map[string]int              // how many times, by "list pods"
+	held     map[string]chan struct{}    // requests that wait until it is closed, by "list pods"
+	failing  map[string]int              // the status to answer with, by "list pods", or "" for everything
+	odd      map[string]http.HandlerFunc // what answers instead, by "list pods"
+	bad      map[string]bool             // tokens that are refused
+	epoch    int                         // watches of an older one end
 	requests []request
 	watches  int // open ones
 }
@@ -77,7 +79,7 @@ var resources = map[string]string{
 func newAPIServer(t *testing.T) *apiServer {
 	s := &apiServer{t: t, changed: make(chan struct{}), rv: 100, objects: map[string]map[string]object{}, served: map[string][]string{
 		"apiextensions.k8s.io/v1": {"customresourcedefinitions"}, "discovery.k8s.io/v1": {"endpointslices"},
-	}, denied: map[string]int{}, failing: map[string]int{}, held: map[string]chan struct{}{}, bad: map[string]bool{}}
+	}, denied: map[string]int{}, failing: map[string]int{}, held: map[string]chan struct{}{}, bad: map[string]bool{}, odd: map[string]http.HandlerFunc{}}
 	s.srv = httptest.NewUnstartedServer(s)
 	s.srv.EnableHTTP2 = true
 	s.srv.TLS = &tls.Config{GetConfigForClient: s.present}
@@ -244,6 +246,16 @@ func (s *apiServer) expire() { s.change(func() { s.rv++; s.expired = s.rv; s.log
 // fail answers with a status: to "list pods", to "pods", or "" for everything. Zero ends it.
 func (s *apiServer) fail(what string, status int) {
 	s.change(func() { s.failing[what] = status; s.epoch++ })
+}
+
+// answer answers a request with something else: "list pods", "get apis". Nil ends it.
+func (s *apiServer) answer(what string, with http.HandlerFunc) {
+	s.change(func() { s.odd[what] = with; s.epoch++ })
+}
+
+// says is an answer with status 200.
+func says(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
 }
 
 // deny takes a right: "list pods", "pods".

@@ -1,0 +1,77 @@
+package kube_test
+
+import (
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters/kube"
+)
+
+// What is no list of the kind is not an empty one, whatever its status: what is known stays, and it is said
+// that contact is lost.
+func TestIncident09AnyAnswerIsNoEmptyList(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ resource, text string }{
+		"empty object":     {"services", `{}`},
+		"health":           {"services", `{"status":"ok"}`},
+		"success":          {"services", `{"kind":"Status","apiVersion":"v1","status":"Success"}`},
+		"other kind":       {"services", `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"900"},"items":[]}`},
+		"other version":    {"services", `{"kind":"ServiceList","apiVersion":"v2","metadata":{"resourceVersion":"900"},"items":[]}`},
+		"items only":       {"services", `{"items":[]}`},
+		"table":            {"services", `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"900"},"rows":[]}`},
+		"no revision":      {"services", `{"kind":"ServiceList","apiVersion":"v1","metadata":{},"items":[]}`},
+		"two kinds":        {"services", `{"kind":"PodList","kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"900"}}`},
+		"a list":           {"services", `[]`},
+		"a page":           {"services", `<html>maintenance</html>`},
+		"nothing":          {"services", ``},
+		"unfinished":       {"services", `{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"900"},"items":[]`},
+		"protobuf":         {"services", "k8s\x00"},
+		"broken protobuf":  {"services", "k8s\x00\x0a\xff"},
+		"custom":           {"workloadentries.networking.istio.io", `{}`},
+		"custom kind":      {"workloadentries.networking.istio.io", `{"kind":"ServiceEntryList","apiVersion":"networking.istio.io/v1","metadata":{"resourceVersion":"9"},"items":[]}`},
+		"custom, revision": {"workloadentries.networking.istio.io", `{"kind":"WorkloadEntryList","apiVersion":"networking.istio.io/v1","items":[]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newAPIServer(t)
+			s.define(istio, entries)
+			s.apply(web)
+			s.apply(entry)
+			w := watch(t, kube.New(options(s)))
+			w.awaitRows(append(webRows, entryRow)...)
+			s.answer("list "+c.resource, says(c.text))
+			s.expire()
+			if c.resource == "services" {
+				w.awaitErr("what", "gives as services can't be read")
+				w.awaitState(model.StateStale)
+			} else {
+				w.awaitProblem(c.resource, "can't be read", "what was read before stays")
+			}
+			w.awaitRows(append(webRows, entryRow)...)
+			if w.deleted() {
+				t.Error("rows were deleted meanwhile")
+			}
+			s.answer("list "+c.resource, nil)
+			w.awaitState(model.StateLive)
+			w.awaitNoProblem()
+		})
+	}
+}
+
+// Nor is it one at the first time.
+func TestAnyAnswerIsNoFirstSync(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.apply(web)
+	s.answer("list services", says(`{}`))
+	w := watch(t, kube.New(options(s)))
+	w.awaitErr("gives as services can't be read")
+	w.mu.Lock()
+	replaces := w.replaces
+	w.mu.Unlock()
+	if replaces > 0 {
+		t.Error("it has synced without services")
+	}
+	s.answer("list services", nil)
+	w.awaitRows(webRows...)
+}
