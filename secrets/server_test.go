@@ -58,6 +58,9 @@ func TestAPIServer(t *testing.T) {
 	if claims[0].Expires.IsZero() {
 		t.Error("the end of the token is not known")
 	}
+	if len(contact) > 0 {
+		t.Errorf("contact with a healthy server is told as lost: %v", <-contact)
+	}
 
 	link.Refuse(token)
 	link.DropConnections()

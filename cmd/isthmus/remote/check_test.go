@@ -74,7 +74,7 @@ func kubernetesFor(t *testing.T, user string, off time.Duration, denied ...strin
 		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/selfsubjectreviews"):
-			w.Write([]byte(`{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":"`+user+`"}}}`))
+			w.Write([]byte(`{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":"` + user + `"}}}`))
 		case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
 			var q authzv1.SelfSubjectAccessReview
 			if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
@@ -196,7 +196,7 @@ func TestCheckAdvisesByIdentity(t *testing.T) {
 	for user, advice := range map[string]string{
 		account + "isthmus-reader":               add,
 		account + "istio-reader-service-account": "grant them to " + account + "istio-reader-service-account, or move to the hub's own account: " + add,
-		"admin": "grant them to admin, or move to the hub's own account: " + add,
+		"admin":                                  "grant them to admin, or move to the hub's own account: " + add,
 	} {
 		s := serve(t, -year, year, kubernetesFor(t, user, 0, "configmaps"))
 		all := s.checker().Check(t.Context(), "west", s.config())
