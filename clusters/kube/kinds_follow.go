@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -169,6 +170,9 @@ const lookFor = "tell of"
 func (k *kinds) discover(ctx context.Context) (found map[string]string, failed map[string]error, err error) {
 	var groups metav1.APIGroupList
 	err = k.get(ctx, &groups, "apis")
+	if err == nil && len(groups.Groups) == 0 {
+		err = fmt.Errorf("%w: no groups", errUnreadable)
+	}
 	if ctx.Err() == nil {
 		k.run.discovery("get", err)
 	}
@@ -197,6 +201,9 @@ func (k *kinds) discoverVersion(ctx context.Context, group, v string, found map[
 	}
 	var list metav1.APIResourceList
 	err := k.get(ctx, &list, "apis", group, v)
+	if err == nil && list.GroupVersion != group+"/"+v {
+		err, list = fmt.Errorf("%w: not of the group's version", errUnreadable), metav1.APIResourceList{}
+	}
 	for _, c := range left {
 		if err != nil && !apierrors.IsNotFound(err) {
 			failed[c.kind] = err

@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -74,4 +75,57 @@ func TestAnyAnswerIsNoFirstSync(t *testing.T) {
 	}
 	s.answer("list services", nil)
 	w.awaitRows(webRows...)
+}
+
+// What does not tell of kinds is no word of kinds that are gone.
+func TestAnyAnswerIsNoAbsenceOfAKind(t *testing.T) {
+	t.Parallel()
+	for what, texts := range map[string][]string{
+		"get apis": {`{}`, `{"kind":"Status","apiVersion":"v1","status":"Success"}`, `{"kind":"APIGroupList","apiVersion":"v1"}`,
+			`{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`, `{"kind":"APIVersions","versions":["v1"]}`},
+		"get apis/" + istio: {`{}`, `{"kind":"Status","apiVersion":"v1","status":"Success"}`, `{"kind":"APIResourceList","apiVersion":"v1"}`,
+			`{"kind":"APIResourceList","groupVersion":"apps/v1","resources":[]}`},
+	} {
+		for _, text := range texts {
+			t.Run(what+" "+text, func(t *testing.T) {
+				t.Parallel()
+				s := newAPIServer(t)
+				s.serve(istio, entries) // and no definition says that it exists
+				s.apply(entry)
+				w := watch(t, kube.New(options(s)))
+				w.awaitRows(entryRow)
+				s.answer(what, says(text))
+				looks := func() int { return s.count(func(r request) bool { return "get "+r.resource == what }) }
+				before := looks()
+				w.until("ten looks", func() bool { return looks() >= before+10 })
+				w.awaitRows(entryRow)
+				s.answer(what, nil)
+				s.apply(strings.ReplaceAll(entry, "vm", "vm2"))
+				w.awaitRows(entryRow, entryRow+"2")
+				w.awaitNoProblem()
+				if w.deleted() {
+					t.Error("rows were deleted meanwhile")
+				}
+			})
+		}
+	}
+}
+
+// A kind is not taken for absent at the first look either.
+func TestAnyAnswerIsNoAbsenceAtFirst(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.define(istio, entries)
+	s.apply(entry)
+	s.answer("get apis", says(`{}`))
+	w := watch(t, kube.New(options(s)))
+	w.until("three looks", func() bool { return s.count(func(r request) bool { return r.resource == "apis" }) >= 3 })
+	w.mu.Lock()
+	replaces := w.replaces
+	w.mu.Unlock()
+	if replaces > 0 {
+		t.Error("it has synced without knowing what is served")
+	}
+	s.answer("get apis", nil)
+	w.awaitRows(entryRow)
 }
