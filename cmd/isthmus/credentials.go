@@ -2,7 +2,8 @@ package main
 
 import (
 	"context"
-	"sync/atomic"
+	"slices"
+	"sync"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/kubernetes"
@@ -28,17 +29,62 @@ func (c *claimSource) Key() model.ShardKey { return c.key }
 
 // Run implements model.Registry.
 func (c *claimSource) Run(ctx context.Context, out model.Sink) error {
-	var synced atomic.Bool
+	var is sourceStatus
 	return c.watch(ctx,
-		func(err error) { out.Status(contactStatus(synced.Load(), err)) },
+		func(err error) { out.Status(is.set(func() { is.lost = err })) },
 		func(claims []secrets.Claim) {
-			first := !synced.Load()
+			first := !is.hasSynced()
 			c.relay.pass(out, first, func() { c.tell(claims) })
+			problems := nameless(claims)
 			if first {
-				synced.Store(true)
+				is.set(func() { is.synced = true })
 				out.Replace(model.NewShardBuilder().Build())
 			}
+			if is.differ(problems) {
+				out.Status(is.set(func() { is.problems = problems }))
+			}
 		})
+}
+
+// nameless are the claims that do not even tell of which cluster they are: there is no registry that could show what
+// is wrong with them.
+func nameless(claims []secrets.Claim) (out []model.Problem) {
+	for _, c := range claims {
+		if c.Cluster == "" && c.Err != nil {
+			out = append(out, model.Problem{Item: c.Source, Reason: c.Err.Error()})
+		}
+	}
+	return out
+}
+
+// sourceStatus is how a source of credentials is.
+type sourceStatus struct {
+	mu       sync.Mutex
+	synced   bool            // guarded by mu, as is the rest: its claims were passed on
+	lost     error           // why there is no contact
+	problems []model.Problem // of its items
+}
+
+func (s *sourceStatus) hasSynced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.synced
+}
+
+func (s *sourceStatus) differ(problems []model.Problem) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !slices.Equal(s.problems, problems)
+}
+
+// set makes a change and gives the status after it.
+func (s *sourceStatus) set(change func()) model.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+	st := contactStatus(s.synced, s.lost)
+	st.Problems = s.problems
+	return st
 }
 
 // contactStatus is the status of a source that was read before, or was not, after the next try; err is nil if that

@@ -62,3 +62,29 @@ func TestClaimSourceReplaced(t *testing.T) {
 	}
 	n.want(t, "claims 1", "replace 0", "claims 2")
 }
+
+// problemNotes notes the problems of each status too.
+type problemNotes struct{ *notes }
+
+func (n problemNotes) Status(s model.Status) { n.note("%s %q %v", s.State, s.Err, s.Problems) }
+
+// TestClaimSourceTellsWhatIsNoCluster: claims that do not tell of which cluster they are are problems of the source, until
+// they have gone, and whatever becomes of contact.
+func TestClaimSourceTellsWhatIsNoCluster(t *testing.T) {
+	t.Parallel()
+	n := problemNotes{&notes{}}
+	stray := []secrets.Claim{{Source: "/c/README.txt", Err: errors.New("not a kubeconfig")}, {Cluster: "a/b", Source: "/c/b", Err: errors.New("no id")}}
+	s := script(func(contact func(error), claims func([]secrets.Claim)) error {
+		claims(stray)
+		claims(stray)
+		contact(errors.New("lost"))
+		contact(nil)
+		claims(stray[1:])
+		return nil
+	}).source(n.notes, &relay{})
+	if err := s.Run(t.Context(), n); err != nil {
+		t.Error(err)
+	}
+	const readme = `[{/c/README.txt 0 not a kubeconfig 0001-01-01 00:00:00 +0000 UTC}]`
+	n.want(t, "claims 2", "replace 0", `live "" `+readme, "claims 2", `stale "lost" `+readme, `live "" `+readme, "claims 1", `live "" []`)
+}

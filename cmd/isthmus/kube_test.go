@@ -176,6 +176,7 @@ func TestServeReadsFolderOfKubeconfigs(t *testing.T) {
 	west.Apply(t, env.App("shop/api", 8080, "", "10.2.0.9")...)
 	r := &running{dir: t.TempDir(), log: newLogbook(t)}
 	r.write(t, "clusters/w.yaml", strings.ReplaceAll(string(west.Kubeconfig(env.AdminToken)), ": test\n", ": west\n"))
+	r.write(t, "clusters/README.txt", "kubeconfigs of the mesh\n")
 	r.write(t, "mesh/mesh.yaml", "trustDomain: example.org\n")
 	r.write(t, "mesh/east/web.yaml", serviceYAML("east", "10.1.0.1"))
 	r.start(t, "--clusters-dir", r.path("clusters"), "--dir", r.path("mesh"))
@@ -185,6 +186,11 @@ func TestServeReadsFolderOfKubeconfigs(t *testing.T) {
 	}
 	if c := r.cluster(t, "west"); c.SecretName != "" || !strings.HasSuffix(c.Credential.Source, "w.yaml") || c.ConfigCluster {
 		t.Errorf("west: %+v", c)
+	}
+	list := now(t, "", "cluster", "list", "-o", "wide", "--hub", r.url)
+	list.want(t, exitOK, "problem", r.path("clusters/README.txt"), "not a kubeconfig")
+	if strings.Contains(list.stdout, "timeout") {
+		t.Errorf("a stray file is a cluster:\n%s", list.stdout)
 	}
 	r.log.until(t, "identities in the trust domain of mesh.yaml", func() bool {
 		_, shards := get(t, r.url+"/debug/endpointz?host=api.shop.svc.cluster.local")

@@ -80,7 +80,8 @@ func Clusters(shards []pushcontext.ShardInfo, config model.ClusterID) []Cluster 
 	return out
 }
 
-// addMembers says which credential each cluster is read with, and which are not used.
+// addMembers says which credential each cluster is read with, and which are not used. Those that do not tell of which
+// cluster they are are problems of their source.
 func addMembers(out []Cluster, members []clusters.Member) []Cluster {
 	at := map[string]int{}
 	for i, c := range out {
@@ -90,12 +91,14 @@ func addMembers(out []Cluster, members []clusters.Member) []Cluster {
 	}
 	for _, m := range ownersFirst(members) {
 		id := string(m.Cluster)
+		if id == "" {
+			continue
+		}
 		i, known := at[id]
 		if !known {
 			out = append(out, unattached(m))
-			if i = len(out) - 1; id != "" {
-				at[id] = i
-			}
+			i = len(out) - 1
+			at[id] = i
 		}
 		c := Credential{Source: m.Source, Hash: ShortHash(m.Hash), Reason: m.Reason, Trying: m.Trying, Warning: m.Warning, Created: m.Created, Expires: m.Expires}
 		if m.Owner || !known {
