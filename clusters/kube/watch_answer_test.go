@@ -1,8 +1,13 @@
 package kube_test
 
 import (
+	"io"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
@@ -128,4 +133,38 @@ func TestAnyAnswerIsNoAbsenceAtFirst(t *testing.T) {
 	}
 	s.answer("get apis", nil)
 	w.awaitRows(entryRow)
+}
+
+// An event that has no end is cut, and counted; the objects are listed again, and what was known stays.
+func TestEventWithoutEnd(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.apply(web)
+	counts := prometheus.NewRegistry()
+	o := options(s)
+	o.Metrics = kube.NewMetrics(counts)
+	w := watch(t, kube.New(o))
+	w.awaitRows(webRows...)
+	var sent atomic.Int64
+	s.answer("watch services", func(w http.ResponseWriter, _ *http.Request) {
+		_, err := io.WriteString(w, `{"type":"ADDED","object":{"kind":"Service","apiVersion":"v1","metadata":{"name":"`)
+		for part := strings.Repeat("x", 1<<20); err == nil; _, err = io.WriteString(w, part) {
+			if sent.Add(1) > 1000 {
+				t.Error("1000 MiB of an event are read")
+				return
+			}
+		}
+	})
+	lists := s.lists("services")
+	w.until("three lists", func() bool { return s.lists("services") >= lists+3 })
+	if n := gather(t, counts)[`isthmus_kube_failed_requests_total{cluster="c1",failure="server",type="Service"}`]; n < 2 {
+		t.Errorf("%v failures counted", n)
+	}
+	s.answer("watch services", nil)
+	s.apply(apiService)
+	w.awaitRows(append([]string{"service Service/shop/api"}, webRows...)...)
+	w.awaitState(model.StateLive)
+	if w.deleted() {
+		t.Error("rows were deleted meanwhile")
+	}
 }

@@ -149,10 +149,12 @@ type attemptKey struct{}
 func (o observed) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := o.next.RoundTrip(req)
 	if failed, ok := req.Context().Value(attemptKey{}).(*error); ok {
-		*failed = err
+		if *failed = err; err == nil {
+			resp.Body = newEvents(resp)
+		}
 		return resp, err
 	}
-	if err == nil { // not a watch, whose events are bounded one by one
+	if err == nil {
 		resp.Body = &bounded{ReadCloser: resp.Body, left: maxAnswer}
 	}
 	return resp, err

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -124,7 +125,8 @@ func (f *feed) take(page runtime.Object, seen map[types.NamespacedName]struct{})
 	return nil
 }
 
-// follow watches from a revision until ctx ends or the server can't go on from where the last watch ended.
+// follow watches from a revision until ctx ends or the server can't go on from where the last watch ended, or
+// gives an event that can't be read.
 func (f *feed) follow(ctx context.Context, revision string) {
 	retry := f.timing.backoff()
 	for ctx.Err() == nil {
@@ -141,6 +143,9 @@ func (f *feed) follow(ctx context.Context, revision string) {
 		switch {
 		case ctx.Err() != nil || outdated(err) || f.store.lacking():
 			return
+		case errors.Is(err, errUnreadable):
+			f.outcome("watch", err)
+			return
 		case err != nil:
 			f.outcome("watch", err)
 		case time.Since(began) > settled:
@@ -153,12 +158,19 @@ func (f *feed) follow(ctx context.Context, revision string) {
 	}
 }
 
+// unreadableEvent is the cause that client-go gives when it can't decode an event.
+const unreadableEvent = "ClientWatchDecoding"
+
 // consume takes events until the watch ends, and gives the revision to go on from.
 func (f *feed) consume(w watch.Interface, revision string) (string, error) {
 	defer w.Stop()
 	for ev := range w.ResultChan() {
 		if ev.Type == watch.Error {
-			return revision, apierrors.FromObject(ev.Object)
+			err := apierrors.FromObject(ev.Object)
+			if apierrors.HasStatusCause(err, unreadableEvent) {
+				err = errUnreadable // the same event would come again
+			}
+			return revision, err
 		}
 		m, err := meta.Accessor(ev.Object)
 		if err != nil {
