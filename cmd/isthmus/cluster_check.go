@@ -75,7 +75,10 @@ func (k *clusterCheck) run(ctx context.Context, cluster string, out io.Writer) e
 	k.checker.Namespace, k.checker.Reads = k.namespace, k.rights()
 	var results []remote.Result
 	for _, reg := range regs {
-		results = append(results, k.attempt(ctx, reg, allow)...)
+		for _, r := range k.attempt(ctx, reg, remote.InForce(regs, reg.Cluster).Secret, allow) {
+			r.Secret = reg.Secret
+			results = append(results, r)
+		}
 	}
 	if err := k.print(out, results); err != nil {
 		return err
@@ -137,7 +140,13 @@ func orAny(cluster string) string {
 	return cluster
 }
 
-func (k *clusterCheck) attempt(ctx context.Context, reg remote.Registration, allow secrets.Allow) []remote.Result {
+// attempt checks one credential, unless the one in another Secret counts.
+func (k *clusterCheck) attempt(ctx context.Context, reg remote.Registration, inForce string, allow secrets.Allow) []remote.Result {
+	if reg.Secret != inForce {
+		return []remote.Result{{Cluster: reg.Cluster, Check: "credential", Status: remote.Warning,
+			Detail: fmt.Sprintf("not used: Secret %s/%s registers %s too, and of two the older one counts", k.namespace, inForce, reg.Cluster),
+			Advice: fmt.Sprintf("take it out: isthmus cluster remove %s --secret %s", reg.Cluster, reg.Secret)}}
+	}
 	cfg, err := secrets.Sanitise(reg.Kubeconfig, allow)
 	if err != nil {
 		return []remote.Result{{Cluster: reg.Cluster, Check: "credential", Status: remote.Failed, Detail: "the hub refuses the kubeconfig: " + err.Error(),
@@ -150,13 +159,13 @@ func (k *clusterCheck) print(out io.Writer, results []remote.Result) error {
 	if k.format == output.JSON || k.format == output.YAML {
 		return output.Encode(out, k.format, results)
 	}
-	t := output.Table{Header: []string{"CLUSTER", "CHECK", "STATUS", "DETAIL"}}
+	t := output.Table{Header: []string{"CLUSTER", "SECRET", "CHECK", "STATUS", "DETAIL"}}
 	for _, r := range results {
 		detail := r.Detail
 		if r.Advice != "" {
 			detail += ". " + r.Advice
 		}
-		t.Add(r.Cluster, r.Check, string(r.Status), detail)
+		t.Add(r.Cluster, r.Secret, r.Check, string(r.Status), detail)
 	}
 	return t.Write(out)
 }

@@ -59,12 +59,28 @@ func TestClusterCheckFindsWhatIsWrong(t *testing.T) {
 	}
 	now(t, "", "cluster", "check", "rich", "--kubeconfig", file).want(t, exitOK, "missing: list customresourcedefinitions")
 	r.write(t, "good.yaml", string(good))
-	now(t, "", "cluster", "check", "some", "--remote-kubeconfig", r.path("good.yaml")).want(t, exitOK, "some      rights")
+	now(t, "", "cluster", "check", "some", "--remote-kubeconfig", r.path("good.yaml")).want(t, exitOK, "some      -        rights")
 	now(t, "", "cluster", "check", "west", "--kubeconfig", file).want(t, exitNotFound, "registers west")
 	for args, says := range map[string]string{
 		"": "name a cluster", "west --all": "exclude each other", "--all --remote-kubeconfig x": "one cluster's", "west -o xml": "json",
 		"west --timeout 0s": "above 0", "west --insecure-kubeconfig-options x": "can't be allowed",
 	} {
 		now(t, "", append([]string{"cluster", "check", "--kubeconfig", file}, strings.Fields(args)...)...).want(t, exitUsage, says)
+	}
+}
+
+// TestClusterCheckOfTwoSecrets: of two that register a cluster the older one is checked, and the other is no failure.
+func TestClusterCheckOfTwoSecrets(t *testing.T) {
+	t.Parallel()
+	cs := servers.Take(t, 2)
+	primary, west := cs[0], cs[1]
+	primary.Apply(t, env.Namespace("istio-system"), strings.Replace(registered("west", west.Kubeconfig(env.AdminToken)), "istio-remote-secret-west", "a-first", 1))
+	primary.Apply(t, registered("west", []byte("nonsense")))
+	r := &running{dir: t.TempDir()}
+	file := contexts(t, r, map[string]*env.Cluster{"primary": primary}, "primary")
+	for _, which := range []string{"west", "--all"} {
+		got := now(t, "", "cluster", "check", which, "--kubeconfig", file)
+		got.want(t, exitOK, "west      a-first                    rights", "west      istio-remote-secret-west   credential    warning   not used: Secret istio-system/a-first registers west too",
+			"isthmus cluster remove west --secret istio-remote-secret-west")
 	}
 }

@@ -130,6 +130,20 @@ func Registrations(ctx context.Context, c kubernetes.Interface, namespace, clust
 	return out, nil
 }
 
+// InForce gives the registration that counts of all those of its cluster: the oldest, as the hub has it.
+func InForce(all []Registration, cluster string) (out Registration) {
+	for _, r := range all {
+		if r.Cluster == cluster && (out.Secret == "" || r.older(out)) {
+			out = r
+		}
+	}
+	return out
+}
+
+func (r Registration) older(o Registration) bool {
+	return cmp.Or(r.meta.CreationTimestamp.Compare(o.meta.CreationTimestamp.Time), strings.Compare(r.Secret, o.Secret)) < 0
+}
+
 // Unregister takes the cluster out of its Secret, and deletes the Secret if it holds no other. It
 // fails if the Secret has changed since it was listed.
 func Unregister(ctx context.Context, c kubernetes.Interface, r Registration) error {

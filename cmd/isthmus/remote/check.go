@@ -33,7 +33,8 @@ const (
 // Result is one thing that was checked.
 type Result struct {
 	Cluster string `json:"cluster"`
-	Check   string `json:"check"` // credential, name, connection, certificate, clock, identity, rights
+	Secret  string `json:"secret,omitempty"` // name of the one that the credential is in, without the namespace
+	Check   string `json:"check"`            // credential, name, connection, certificate, clock, identity, rights
 	Status  Status `json:"status"`
 	Detail  string `json:"detail"`
 	Advice  string `json:"advice,omitempty"` // what to do
