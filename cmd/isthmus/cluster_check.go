@@ -1,11 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -122,22 +126,36 @@ func (k *clusterCheck) registrations(ctx context.Context, cluster string) ([]rem
 		return nil, err
 	}
 	defer near.close()
-	regs, err := remote.Registrations(ctx, near.client, k.namespace, cluster)
-	switch {
-	case err != nil:
+	all, err := remote.Registrations(ctx, near.client, k.namespace, "")
+	if err != nil {
 		return nil, fmt.Errorf("in the primary cluster (context %s): %w", near.context, err)
-	case len(regs) == 0:
-		return nil, &exitError{exitNotFound, fmt.Errorf("no Secret of namespace %s in the primary cluster (context %s) registers %s: add it with 'isthmus cluster add CONTEXT'",
-			k.namespace, near.context, orAny(cluster))}
+	}
+	var regs []remote.Registration
+	for _, r := range all {
+		if cluster == "" || r.Cluster == cluster {
+			regs = append(regs, r)
+		}
+	}
+	if len(regs) == 0 {
+		return nil, &exitError{exitNotFound, fmt.Errorf("no Secret of namespace %s in the primary cluster (context %s) registers %s: %s",
+			k.namespace, near.context, cmp.Or(cluster, "a cluster"), instead(cluster, all))}
 	}
 	return regs, nil
 }
 
-func orAny(cluster string) string {
-	if cluster == "" {
-		return "a cluster"
+// instead says what to do about a cluster that no Secret registers.
+func instead(cluster string, all []remote.Registration) string {
+	if cluster == defaultClusterID {
+		return "that is the config cluster, which the hub reads with its own credential; what it lacks is in 'isthmus cluster list -o wide'"
 	}
-	return cluster
+	if len(all) == 0 {
+		return "add it with 'isthmus cluster add CONTEXT'"
+	}
+	names := map[string]bool{}
+	for _, r := range all {
+		names[r.Cluster] = true
+	}
+	return "there are " + strings.Join(slices.Sorted(maps.Keys(names)), ", ") + "; add others with 'isthmus cluster add CONTEXT'"
 }
 
 // attempt checks one credential, unless the one in another Secret counts.

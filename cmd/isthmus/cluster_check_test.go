@@ -83,4 +83,7 @@ func TestClusterCheckOfTwoSecrets(t *testing.T) {
 		got.want(t, exitOK, "west      a-first                    rights", "west      istio-remote-secret-west   credential    warning   not used: Secret istio-system/a-first registers west too",
 			"isthmus cluster remove west --secret istio-remote-secret-west")
 	}
+	now(t, "", "cluster", "check", "wset", "--kubeconfig", file).want(t, exitNotFound, "registers wset: there are west; add others with")
+	now(t, "", "cluster", "check", "Kubernetes", "--kubeconfig", file).want(t, exitNotFound, "that is the config cluster", "isthmus cluster list -o wide")
+	now(t, "", "cluster", "check", "--all", "--kubeconfig", file, "--system-namespace", "mesh").want(t, exitNotFound, "registers a cluster: add it with")
 }
