@@ -29,7 +29,7 @@ import (
 
 // Why there is a feed of our own: client-go's reflector beside it, against one server.
 
-const bigCluster = 40_000 // more would be an answer of more than maxAnswer if it is not in pages
+const bigCluster = 40_000
 
 // podServer serves pods that it makes up while it is asked, so that they cost it no memory.
 type podServer struct {
@@ -109,7 +109,7 @@ func newPodServer(t testing.TB, pods int) *api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.most = bounds{items: 2 * bigCluster, parts: maxParts} // whoever does not ask for pages has all in one answer
+	a.most = bounds{1 << 30, bigCluster, maxParts} // whoever does not ask for pages has all in one answer
 	t.Cleanup(func() {
 		a.close()
 		srv.CloseClientConnections()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -24,7 +25,10 @@ type head struct {
 }
 
 // bounds are what a page of a list may have.
-type bounds struct{ items, parts int }
+type bounds struct {
+	bytes        int64
+	items, parts int
+}
 
 var errNoObject = errors.New("it is not what a list looks like")
 
@@ -36,14 +40,63 @@ func (h head) bound() error {
 	return nil
 }
 
-// What a page of a list may have: small items and parts take many times more memory than their text. A server
-// that does not heed the limit of a page gives more than were asked for.
+// What an answer may have: small items and parts take many times more memory than their text. A server that
+// does not heed the limit of a page gives more items than were asked for.
 const (
-	maxItems = 20 * pageSize
-	maxParts = 1 << 20
+	maxAnswer = 64 << 20
+	maxItems  = 20 * pageSize
+	maxParts  = 1 << 20
 )
 
-var errTooMuch = errors.New("it has too much in it")
+// largeAnswer is how many bytes an answer may have while there are others.
+const largeAnswer = 16 << 20
+
+// errTooMuch is an answer beyond the bounds.
+var errTooMuch = fmt.Errorf("%w: it has too much in it", errUnreadable)
+
+type answerKey struct{}
+
+// do reads an answer. Large ones are read one after the other: until done is called.
+func (a *api) do(ctx context.Context, r *rest.Request) (res rest.Result, done func()) {
+	b := &bounded{ctx: ctx, left: a.most.bytes, small: largeAnswer, large: a.large}
+	return r.Do(context.WithValue(ctx, answerKey{}, b)), b.done
+}
+
+// bounded is a body that ends with an error when it is too long.
+type bounded struct {
+	io.ReadCloser
+	ctx         context.Context
+	left, small int64 // bytes until it is too long, and until it is large
+	large       chan struct{}
+	held        bool
+}
+
+// Read implements io.Reader.
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errTooMuch
+	}
+	if b.small <= 0 && !b.held {
+		select {
+		case b.large <- struct{}{}:
+			b.held = true
+		case <-b.ctx.Done():
+			return 0, b.ctx.Err()
+		}
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	b.small -= int64(n)
+	return n, err
+}
+
+// done lets the next large answer be read.
+func (b *bounded) done() {
+	if b.held {
+		b.held = false
+		<-b.large
+	}
+}
 
 // protobufMagic begins what an API server encodes as protobuf.
 var protobufMagic = []byte("k8s\x00")

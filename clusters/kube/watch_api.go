@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"time"
@@ -62,6 +61,7 @@ type api struct {
 	scheme *runtime.Scheme
 	params runtime.ParameterCodec
 	most   bounds
+	large  chan struct{} // has one element while a large answer is in memory
 	close  func()
 }
 
@@ -80,7 +80,8 @@ func connect(c *rest.Config, t Timing) (*api, error) {
 	}
 	scheme := newScheme()
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	a := &api{host: hostOf(c.Host), timing: t, scheme: scheme, most: bounds{items: maxItems, parts: maxParts}, params: runtime.NewParameterCodec(scheme), close: closer}
+	a := &api{host: hostOf(c.Host), timing: t, scheme: scheme,
+		most: bounds{maxAnswer, maxItems, maxParts}, large: make(chan struct{}, 1), params: runtime.NewParameterCodec(scheme), close: closer}
 	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	if a.core, err = rest.UnversionedRESTClientForConfigAndClient(c, client); err != nil {
 		return nil, err
@@ -154,29 +155,11 @@ func (o observed) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return resp, err
 	}
-	if err == nil {
-		resp.Body = &bounded{ReadCloser: resp.Body, left: maxAnswer}
+	if b, ok := req.Context().Value(answerKey{}).(*bounded); ok && err == nil {
+		b.ReadCloser = resp.Body
+		resp.Body = b
 	}
 	return resp, err
-}
-
-// maxAnswer is how many bytes a page of a list may have. An object has 1.5 MiB at most, few have so much.
-const maxAnswer = 256 << 20
-
-// bounded is a body that ends with an error when it is too long.
-type bounded struct {
-	io.ReadCloser
-	left int64
-}
-
-// Read implements io.Reader.
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, fmt.Errorf("%w: more than %d bytes", errUnreadable, maxAnswer)
-	}
-	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
-	return n, err
 }
 
 // WrappedRoundTripper lets client-go find what is below.
@@ -220,7 +203,8 @@ func (a *api) request(c *rest.RESTClient, p place, o metav1.ListOptions) *rest.R
 func (a *api) list(ctx context.Context, r *rest.Request, out runtime.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, a.timing.List)
 	defer cancel()
-	res := r.Do(ctx)
+	res, done := a.do(ctx, r)
+	defer done()
 	if err := res.Error(); err != nil {
 		return err
 	}
@@ -234,7 +218,9 @@ func (a *api) list(ctx context.Context, r *rest.Request, out runtime.Object) err
 func (a *api) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, a.timing.List)
 	defer cancel()
-	return a.custom.Get().AbsPath("version").MaxRetries(0).Do(ctx).Error()
+	res, done := a.do(ctx, a.custom.Get().AbsPath("version").MaxRetries(0))
+	defer done()
+	return res.Error()
 }
 
 // watch opens a watch; failures that client-go would hide are returned.

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,7 @@ type feed struct {
 	outcome func(op string, err error) // how a request went
 	pause   func(context.Context, time.Duration) bool
 	listed  func(objects int, took time.Duration)
+	size    int64 // of a page; 0 for pageSize
 }
 
 // run follows the kind until ctx ends. Nothing of it runs afterwards.
@@ -71,19 +73,20 @@ const settled = 10 * time.Second
 
 // list reads all pages into the store and gives their revision. It asks for what is true now: a server
 // that lags behind would show the cluster as it was before. When the pages are too old to go on from it
-// begins again.
+// begins again, once. Pages are smaller for a while after one that was too much.
 func (f *feed) list(ctx context.Context) (revision string, err error) {
+	size := cmp.Or(f.size, pageSize)
 	seen := map[types.NamespacedName]struct{}{}
-	next := metav1.ListOptions{Limit: pageSize}
-	for {
+	next := metav1.ListOptions{Limit: size}
+	for pages, again := 1, false; ; pages++ {
 		began := time.Now()
 		page := f.page()
 		err := f.api.list(ctx, f.request(next), page)
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
-		if outdated(err) && next.Continue != "" {
-			next.Continue = ""
+		if outdated(err) && next.Continue != "" && !again {
+			next.Continue, again = "", true
 			clear(seen)
 			continue
 		}
@@ -91,20 +94,27 @@ func (f *feed) list(ctx context.Context) (revision string, err error) {
 			f.listed(meta.LenList(page), time.Since(began))
 			err = f.take(page, seen)
 		}
-		f.outcome("list", err)
-		if err != nil {
-			return "", err
+		m, _ := meta.ListAccessor(page)
+		if err == nil && m.GetContinue() != "" && pages > 10+2*f.limit/int(size) {
+			err = errNoEnd
 		}
-		m, err := meta.ListAccessor(page)
+		f.outcome("list", err)
+		if errors.Is(err, errTooMuch) {
+			f.size = max(size/8, 1)
+		}
 		if err != nil {
 			return "", err
 		}
 		if next.Continue = m.GetContinue(); next.Continue == "" {
+			f.size = min(2*size, pageSize)
 			f.store.complete(seen)
 			return m.GetResourceVersion(), nil
 		}
 	}
 }
+
+// errNoEnd is a list of too many objects, or pages.
+var errNoEnd = fmt.Errorf("%w: it does not end", errUnreadable)
 
 func (f *feed) take(page runtime.Object, seen map[types.NamespacedName]struct{}) error {
 	err := meta.EachListItemWithAlloc(page, func(o runtime.Object) error {
@@ -120,7 +130,7 @@ func (f *feed) take(page runtime.Object, seen map[types.NamespacedName]struct{})
 	case err != nil:
 		return fmt.Errorf("%w: %w", errUnreadable, err)
 	case len(seen) > 2*f.limit:
-		return fmt.Errorf("%w: it does not end", errUnreadable)
+		return errNoEnd
 	}
 	return nil
 }
