@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -86,20 +87,7 @@ func expiry(c *debug.Credential, now time.Time) string {
 func clusterDetails(c *cobra.Command, clusters []debug.Cluster) error {
 	t := output.Table{Header: []string{"CLUSTER", "ABOUT", "WHERE", "DETAIL"}}
 	for _, x := range clusters {
-		if x.Error != "" {
-			t.Add(x.ID, "contact", x.Provider, x.Error)
-		}
-		for _, c := range credentials(x) {
-			if c.Reason != "" && c.Reason != x.Error {
-				t.Add(x.ID, "credential", c.Source, c.Reason)
-			}
-			if c.Warning != "" {
-				t.Add(x.ID, "credential", c.Source, c.Warning)
-			}
-		}
-		if x.Replacement != "" {
-			t.Add(x.ID, "replacement", x.Provider, x.Replacement)
-		}
+		addContact(&t, x)
 		for _, p := range x.Problems {
 			t.Add(x.ID, "problem", place(p), p.Reason)
 		}
@@ -118,6 +106,29 @@ func clusterDetails(c *cobra.Command, clusters []debug.Cluster) error {
 	}
 	fmt.Fprintln(c.OutOrStdout())
 	return t.Write(c.OutOrStdout())
+}
+
+// addContact says what is wrong with the contact and the credentials, each thing once and under the most telling name.
+func addContact(t *output.Table, x debug.Cluster) {
+	own := cmp.Or(x.Credential, &debug.Credential{})
+	if x.Error != "" && x.Error != own.Reason && x.Error != "replacement: "+x.Replacement {
+		t.Add(x.ID, "contact", x.Provider, x.Error)
+	}
+	if x.Replacement != "" {
+		detail := x.Replacement
+		if works := x.State == string(model.StateLive) || x.State == string(model.StateDegraded); works && (own.Trying || own.Reason != "") {
+			detail += "; the old credential serves"
+		}
+		t.Add(x.ID, "replacement", cmp.Or(own.Source, x.Provider), detail)
+	}
+	for i, c := range credentials(x) {
+		if told := i == 0 && c.Reason == x.Replacement; c.Reason != "" && !told {
+			t.Add(x.ID, "credential", c.Source, c.Reason)
+		}
+		if c.Warning != "" {
+			t.Add(x.ID, "credential", c.Source, c.Warning)
+		}
+	}
 }
 
 // credentials are all of a cluster, the one in force first.

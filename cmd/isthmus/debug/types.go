@@ -9,7 +9,7 @@ package debug
 import "time"
 
 // Cluster is one registry: an element of /debug/clusterz, which istiod's tools read as
-// {id, secretName, syncStatus}. A credential whose cluster can't be told is an element too.
+// {id, secretName, syncStatus}. A credential whose cluster has no registry is an element too.
 type Cluster struct {
 	ID            string         `json:"id"`
 	SecretName    string         `json:"secretName"` // "namespace/name" of the Secret with its credential; "" if it is from elsewhere, or none is needed

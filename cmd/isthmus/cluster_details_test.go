@@ -1,0 +1,41 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/output"
+)
+
+// TestContactIsSaidOnce: one fault of a credential is one line, which names where the credential is from.
+func TestContactIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	cred := func(reason string, trying bool) *debug.Credential {
+		return &debug.Credential{Source: "/c/w.yaml", Reason: reason, Trying: trying}
+	}
+	for name, test := range map[string]struct {
+		cluster debug.Cluster
+		want    string
+	}{
+		"nothing":           {debug.Cluster{Credential: cred("", false)}, ""},
+		"no contact":        {debug.Cluster{Provider: "kubernetes", Error: "refuses", Credential: cred("", false)}, "contact kubernetes refuses"},
+		"refused":           {debug.Cluster{Provider: "kubernetes", Error: "exec", Credential: cred("exec", false)}, "credential /c/w.yaml exec"},
+		"new one fails":     {debug.Cluster{State: "degraded", Error: "replacement: 401", Replacement: "401", Credential: cred("", true)}, "replacement /c/w.yaml 401; the old credential serves"},
+		"new one refused":   {debug.Cluster{State: "degraded", Error: "replacement: exec", Replacement: "exec", Credential: cred("exec", false)}, "replacement /c/w.yaml exec; the old credential serves"},
+		"neither works":     {debug.Cluster{State: "stale", Provider: "kubernetes", Error: "refuses", Replacement: "401", Credential: cred("", true)}, "contact kubernetes refuses|replacement /c/w.yaml 401"},
+		"new settings":      {debug.Cluster{State: "live", Replacement: "syncing", Credential: cred("", false)}, "replacement /c/w.yaml syncing"},
+		"of no credential":  {debug.Cluster{State: "live", Provider: "file", Replacement: "syncing"}, "replacement file syncing"},
+		"others not in use": {debug.Cluster{NotUsed: []debug.Credential{{Source: "a", Reason: "x"}, {Source: "b", Reason: "x"}}}, "credential a x|credential b x"},
+	} {
+		var table output.Table
+		addContact(&table, test.cluster)
+		var lines []string
+		for _, row := range table.Rows {
+			lines = append(lines, strings.Join(row[1:], " "))
+		}
+		if got := strings.Join(lines, "|"); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
