@@ -13,7 +13,8 @@ import (
 // service makes the row of a Service, and for an ExternalName one endpoint per port.
 //
 // An ExternalName is a service outside the mesh whose proxies resolve the external name themselves
-// (DNSLB). Istio makes it an alias of a service of that name where there is one.
+// (DNSLB). Its port is dialed: to Kubernetes it is an alias in DNS, without regard to ports, and Istio does
+// not look at targetPort either. Istio makes it an alias of a service of that name where there is one.
 func (c *Converter) service(o Object, s *corev1.Service, look Lookup) (res Result) {
 	svc := &model.Service{
 		Host: c.host(s.Namespace, s.Name), Namespace: s.Namespace, Name: s.Name,
@@ -162,12 +163,8 @@ func (c *Converter) externalName(o Object, s *corev1.Service, svc *model.Service
 	}
 	row := &model.Endpoints{Host: svc.Host, Namespace: svc.Namespace, Source: svc.Source}
 	for _, p := range svc.Ports {
-		n := p.Number
-		if p.TargetPort != 0 {
-			n = p.TargetPort
-		}
 		row.Endpoints = append(row.Endpoints, model.Endpoint{
-			Addr:     model.Addr{Cluster: c.Shard.Cluster, Host: s.Spec.ExternalName, AddrPort: netip.AddrPortFrom(netip.Addr{}, n)},
+			Addr:     model.Addr{Cluster: c.Shard.Cluster, Host: s.Spec.ExternalName, AddrPort: netip.AddrPortFrom(netip.Addr{}, p.Number)},
 			PortName: p.Name, Health: model.Healthy, TLSMode: model.TLSDisabled, Source: &row.Source,
 		})
 	}

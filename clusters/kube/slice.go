@@ -30,6 +30,8 @@ func (c *Converter) slice(o Object, s *discoveryv1.EndpointSlice, look Lookup) (
 	switch {
 	case mirrored:
 		b.leaveAll(model.ReasonMirroredSlice, "it is imported from another cluster, which reports it itself")
+	case b.svc != nil && b.svc.ExternalName: // left of the time when the service was of another type
+		b.leaveAll(model.ReasonNoService, "the service is of type ExternalName, which has no endpoints of its own")
 	case s.AddressType == discoveryv1.AddressTypeFQDN:
 		b.leaveAll(model.ReasonFQDNSlice, "use addressType IPv4 or IPv6, or a ServiceEntry with resolution DNS")
 	default:
