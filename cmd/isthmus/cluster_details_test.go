@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/output"
@@ -36,6 +37,23 @@ func TestContactIsSaidOnce(t *testing.T) {
 		}
 		if got := strings.Join(lines, "|"); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// TestOutagesAreToldFromTheStart: before other clusters use a shard's endpoints last too.
+func TestOutagesAreToldFromTheStart(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	west := []debug.Outage{{Shard: "kubernetes/west", Since: at.Add(-98 * time.Second)}}
+	for want, x := range map[string]debug.Explanation{
+		"":                        {},
+		"kubernetes/west for 98s": {Stale: west},
+		"kubernetes/west for 98s, used last by other clusters": {Stale: west, Demoted: []string{"kubernetes/west"}},
+		"kubernetes/west, used last by other clusters":         {Demoted: []string{"kubernetes/west"}},
+	} {
+		if got := outageText(x, at); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -141,7 +141,7 @@ func writeExplanation(w io.Writer, x debug.Explanation, wide bool, now time.Time
 	facts := [][2]string{
 		{"Service", s.Hostname}, {"Namespace", s.Namespace}, {"Only in cluster", s.ClusterLocal}, {"Ports", portList(s.Ports)},
 		{"Resolution", s.Resolution}, {"Addresses", addressList(s.Addresses)}, {"Exported to", join(s.ExportTo)},
-		{"Prefers", preference(s)}, {"Rule in force", ruleText(x.Rule)}, {"Not served of it", notServedOf(x.Rule)}, {"Out of contact", join(x.Demoted)},
+		{"Prefers", preference(s)}, {"Rule in force", ruleText(x.Rule)}, {"Not served of it", notServedOf(x.Rule)}, {"Out of contact", outageText(x, now)},
 		{"Changed at version", versionText(s.Version)}, {"Proxy", x.Proxy}, {"Not sent, because", x.Reason},
 	}
 	for _, f := range facts {
@@ -186,6 +186,24 @@ func notServedOf(r *debug.Rule) string {
 		return ""
 	}
 	return strings.Join(r.NotServedFields, ", ")
+}
+
+// outageText says which shards are out of contact, for how long, and what follows for their endpoints.
+func outageText(x debug.Explanation, now time.Time) string {
+	var out []string
+	for _, o := range x.Stale {
+		text := o.Shard + " for " + age(o.Since, now)
+		if slices.Contains(x.Demoted, o.Shard) {
+			text += ", used last by other clusters"
+		}
+		out = append(out, text)
+	}
+	for _, shard := range x.Demoted {
+		if !slices.ContainsFunc(x.Stale, func(o debug.Outage) bool { return o.Shard == shard }) {
+			out = append(out, shard+", used last by other clusters")
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 // versionText is "" for what was never in a version.

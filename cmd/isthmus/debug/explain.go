@@ -36,7 +36,28 @@ func (h *handler) explain(r *http.Request) (any, error) {
 	for _, v := range services {
 		out = append(out, explain(v))
 	}
-	return append(out, lost...), nil
+	out = append(out, lost...)
+	for i := range out {
+		out[i].Stale = outages(h.Shards(), out[i])
+	}
+	return out, nil
+}
+
+// outages are those of the shards that a service or its endpoints are from.
+func outages(shards []pushcontext.ShardInfo, x Explanation) (out []Outage) {
+	from := map[string]bool{}
+	for _, c := range x.Contributions {
+		from[c.Source.Shard] = true
+	}
+	for _, e := range x.Endpoints {
+		from[e.Source.Shard] = true
+	}
+	for _, s := range shards {
+		if s.Status.State == model.StateStale && from[s.Key.String()] {
+			out = append(out, Outage{Shard: s.Key.String(), Since: s.Status.Since})
+		}
+	}
+	return out
 }
 
 // orphans explains endpoints of services that nobody defines.

@@ -138,10 +138,17 @@ type Explanation struct {
 	Proxy         string         `json:"proxy,omitempty"`   // node id of the proxy asked about
 	Reason        string         `json:"reason,omitempty"`  // why the proxy, or everybody, does not see the service at all
 	Demoted       []string       `json:"demoted,omitempty"` // shards without contact for so long that other clusters use their endpoints last
+	Stale         []Outage       `json:"stale,omitempty"`   // shards without contact that have a part in it
 	Rule          *Rule          `json:"rule,omitempty"`    // DestinationRule in force for the proxy asked about, or else for the service's own namespace
 	Contributions []Contribution `json:"contributions"`
 	Conflicts     []Conflict     `json:"conflicts,omitempty"`
 	Endpoints     []Endpoint     `json:"endpoints"`
+}
+
+// Outage is a shard whose source is out of contact.
+type Outage struct {
+	Shard string    `json:"shard"`
+	Since time.Time `json:"since"`
 }
 
 // Shards is one namespace of one host in /debug/endpointz.
