@@ -3,6 +3,12 @@ package kube
 import (
 	"fmt"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
 // validDNS checks a DNS name: labels of letters, digits, "-" and "_", 253 characters at most. Unlike
@@ -41,6 +47,44 @@ func validHost(s string) error {
 		return validDNS(rest)
 	}
 	return validDNS(s)
+}
+
+// oddName says why a key is none that an API server would take; "" if it is one. Hosts are made of the names of
+// Services and namespaces, and a host such as "*.shop" would be more than that object's own.
+func oddName(k model.ObjectKey) string {
+	name, what := validation.IsDNS1123Subdomain, "name"
+	if k.Kind == KindService || k.Kind == KindNamespace {
+		name = validation.IsDNS1123Label
+	}
+	wrong := name(k.Name)
+	if spaceless := k.Kind == KindNamespace || k.Kind == KindNode; len(wrong) == 0 && !spaceless {
+		wrong, what = validation.IsDNS1123Label(k.Namespace), "namespace"
+	}
+	if len(wrong) == 0 {
+		return ""
+	}
+	return "its " + what + " is not one that Kubernetes allows, so it is left out: " + wrong[0]
+}
+
+// shownKey is a key in a form that can stand in tables and logs, whatever is in it.
+func shownKey(k model.ObjectKey) string {
+	if k.Name == "" && k.Namespace == "" || oddName(k) == "" { // without a name it is all objects of the kind
+		return k.String()
+	}
+	return fmt.Sprintf("%s/%q/%q", k.Kind, clip(k.Namespace), clip(k.Name))
+}
+
+// longestName is how much of a name is kept: one byte more than may be.
+const longestName = validation.DNS1123SubdomainMaxLength + 1
+
+// nameOf gives the name of an object as it is kept.
+func nameOf(m metav1.Object) types.NamespacedName {
+	short := func(s string) string { return strings.Clone(s[:min(len(s), longestName)]) }
+	n := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
+	if max(len(n.Namespace), len(n.Name)) > longestName {
+		n = types.NamespacedName{Namespace: short(n.Namespace), Name: short(n.Name)}
+	}
+	return n
 }
 
 func clip(s string) string {

@@ -168,3 +168,24 @@ func TestEventWithoutEnd(t *testing.T) {
 		t.Error("rows were deleted meanwhile")
 	}
 }
+
+// An object with a name that Kubernetes does not allow costs only itself, and that is said.
+func TestOddNamesCostOnlyThemselves(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.apply(web)
+	for _, name := range []string{"*", "a/b", "..", "UP", "nl\n"} {
+		s.set(object{"kind": "Service", "metadata": object{"name": name, "namespace": "shop"}, "spec": object{"clusterIP": "10.0.0.9", "ports": []object{{"port": 80}}}})
+	}
+	w := watch(t, kube.New(options(s)))
+	w.awaitRows(webRows...)
+	for _, item := range []string{`"*"`, `"a/b"`, `".."`, `"UP"`, `"nl\n"`} {
+		w.awaitProblem(`Service/"shop"/`+item, "its name is not one that Kubernetes allows")
+	}
+	s.remove("services", "shop/*")
+	w.await("one problem less", func() bool { return len(w.status.Problems) == 4 })
+	s.set(object{"kind": "Service", "metadata": object{"name": "*", "namespace": "shop"}, "spec": object{"clusterIP": "10.0.0.9"}})
+	w.awaitProblem(`Service/"shop"/"*"`, "left out")
+	w.awaitRows(webRows...)
+	w.awaitState(model.StateLive)
+}

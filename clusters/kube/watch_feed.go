@@ -122,7 +122,7 @@ func (f *feed) take(page runtime.Object, seen map[types.NamespacedName]struct{})
 		if err != nil {
 			return err
 		}
-		seen[types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}] = struct{}{}
+		seen[nameOf(m)] = struct{}{}
 		f.store.set(o)
 		return nil
 	})

@@ -236,7 +236,7 @@ func (r *run) problems() []model.Problem {
 			return
 		}
 		for _, why := range reasons {
-			out = append(out, model.Problem{Item: k.String(), Reason: why})
+			out = append(out, model.Problem{Item: shownKey(k), Reason: why})
 		}
 	}
 	for _, t := range r.tables {

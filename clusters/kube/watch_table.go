@@ -130,7 +130,8 @@ func (t *table) lacking() bool {
 // remove implements store.
 func (t *table) remove(obj runtime.Object) {
 	if m, err := meta.Accessor(obj); err == nil {
-		t.drop(t.key(m.GetNamespace(), m.GetName()))
+		n := nameOf(m)
+		t.drop(t.key(n.Namespace, n.Name))
 	}
 }
 
@@ -140,11 +141,9 @@ func (t *table) set(obj runtime.Object) {
 	if err != nil {
 		return
 	}
-	key := t.key(m.GetNamespace(), m.GetName())
-	o, faults, ok := t.decode(obj)
-	if ok && o.Ref != key {
-		faults, ok = []string{"its metadata can be read in two ways"}, false
-	}
+	n := nameOf(m)
+	key := t.key(n.Namespace, n.Name)
+	o, faults, ok := t.decode(key, obj)
 	event, wrong := t.put(key, o, faults, ok)
 	if wrong {
 		t.queue.complain()
@@ -194,7 +193,19 @@ func (t *table) put(key model.ObjectKey, o Object, faults []string, ok bool) (ev
 }
 
 // decode gives the object, and what is wrong with it: without ok it can't be used at all.
-func (t *table) decode(obj runtime.Object) (o Object, faults []string, ok bool) {
+func (t *table) decode(key model.ObjectKey, obj runtime.Object) (o Object, faults []string, ok bool) {
+	if why := oddName(key); why != "" {
+		return Object{}, []string{why}, false
+	}
+	o, faults, ok = t.decodeAny(obj)
+	if ok && o.Ref != key {
+		return Object{}, []string{"its metadata can be read in two ways"}, false
+	}
+	return o, faults, ok
+}
+
+// decodeAny is decode for an object whose key was not looked at.
+func (t *table) decodeAny(obj runtime.Object) (o Object, faults []string, ok bool) {
 	if raw, custom := obj.(*rawObject); custom {
 		o, faults, err := DecodeJSON(raw.text)
 		if err != nil {
