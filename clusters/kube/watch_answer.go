@@ -20,7 +20,7 @@ type head struct {
 	metav1.TypeMeta
 	list  metav1.ListMeta
 	items int
-	parts int // objects and lists within the items
+	parts int // objects and lists within the items, or whatever has a length
 	most  bounds
 }
 
@@ -176,15 +176,29 @@ func (h *head) protobuf(body []byte) error {
 			}
 			h.TypeMeta = metav1.TypeMeta{APIVersion: t.APIVersion, Kind: t.Kind}
 		case 2:
-			return eachField(v, func(n protowire.Number, _ []byte) error {
+			return eachField(v, func(n protowire.Number, item []byte) error {
 				if n == 2 {
 					h.items++
+					h.parts += fields(item, 6)
 				}
 				return h.bound()
 			})
 		}
 		return nil
 	})
+}
+
+// fields counts the fields in a message that may be messages, and in those, some levels deep. What is text
+// ends soon, since it is none.
+func fields(msg []byte, levels int) (n int) {
+	if levels == 0 {
+		return 0
+	}
+	_ = eachField(msg, func(_ protowire.Number, v []byte) error {
+		n += 1 + fields(v, levels-1)
+		return nil
+	})
+	return n
 }
 
 // eachField visits the fields of a protobuf message that have a length.

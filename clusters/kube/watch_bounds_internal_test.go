@@ -3,6 +3,7 @@ package kube
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/http"
@@ -64,6 +65,13 @@ func TestBoundsOfAPage(t *testing.T) {
 		}
 		return string(envelope("PodList", len(body))) + string(body)
 	}
+	containers := func(n int) string {
+		item := append([]byte{0x12}, binary.AppendUvarint(nil, uint64(2*n))...) // a pod's spec
+		item = append(item, bytes.Repeat([]byte{0x12, 0}, n)...)
+		list := append([]byte{0x0a, 3, 0x12, 1, '7', 0x12}, binary.AppendUvarint(nil, uint64(len(item)))...)
+		list = append(list, item...)
+		return string(envelope("PodList", len(list))) + string(list)
+	}
 	for name, c := range map[string]struct {
 		text string
 		ok   bool
@@ -75,7 +83,9 @@ func TestBoundsOfAPage(t *testing.T) {
 		"metadata":        {`{"metadata":{"a":"` + strings.Repeat("x", 20_000) + `"}}`, false},
 		"fields":          {`{` + strings.Repeat(`"a":1,`, 5) + `"kind":"WorkloadEntryList"}`, false},
 		"pods":            {pods(101), false},
-		"pods that may":   {pods(100), true},
+		"pods that may":   {pods(15), true},
+		"containers":      {containers(600), false},
+		"some containers": {containers(30), true},
 		"pods, too large": {pods(1) + strings.Repeat("\x1a\x00", 10_000), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +99,7 @@ func TestBoundsOfAPage(t *testing.T) {
 			})
 			a.most = bounds{bytes: 16_000, items: 100, parts: 500}
 			var err error
-			if strings.HasPrefix(name, "pods") {
+			if strings.HasPrefix(c.text, "k8s") {
 				err = a.list(t.Context(), a.request(a.core, podsAt, metav1.ListOptions{}), &corev1.PodList{})
 			} else {
 				err = a.list(t.Context(), a.request(a.custom, entriesAt, metav1.ListOptions{}), newRawList("networking.istio.io/v1", KindWorkloadEntry))
