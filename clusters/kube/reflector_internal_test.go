@@ -109,7 +109,7 @@ func newPodServer(t testing.TB, pods int) *api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.most = bounds{1 << 30, bigCluster, maxParts} // whoever does not ask for pages has all in one answer
+	a.most = bounds{1 << 30, bigCluster, 1 << 30} // whoever does not ask for pages has all in one answer
 	t.Cleanup(func() {
 		a.close()
 		srv.CloseClientConnections()
