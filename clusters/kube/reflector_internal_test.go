@@ -63,7 +63,7 @@ func (m template) fill(first int) []byte {
 func fullPod(name string) corev1.Pod {
 	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(name), ResourceVersion: "100",
 		Labels: map[string]string{"app": "web", "version": "v1", "pod-template-hash": "7d4b9c6f5d"}, Annotations: map[string]string{"checksum/config": "0123456789abcdef"},
-		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: "Update", FieldsV1: &metav1.FieldsV1{Raw: bytes.Repeat([]byte(`{"f:status":{}}`), 140)}}}}}
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: "Update", FieldsV1: metav1.NewFieldsV1(strings.Repeat(`{"f:status":{}}`, 140))}}}}
 	for c := range 2 {
 		k := corev1.Container{Name: fmt.Sprint("c-", c), Image: "registry.example/web:v1", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}}
 		for e := range 20 {
