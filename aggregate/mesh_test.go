@@ -64,6 +64,7 @@ func TestMeshGatewaysThatCannotBeDialled(t *testing.T) {
 	}{
 		{"10.0.0.1", 15443, true}, {"10.0.0.1", 65535, true}, {"10.0.0.1", 65536 + 80, false}, {"10.0.0.1", 0, false},
 		{"0.0.0.0", 15443, false}, {"::", 15443, false}, {"gw.example", 15443, false},
+		{"127.0.5.1", 15443, true}, {"169.254.169.254", 15443, false}, // all on one machine, said on purpose
 	} {
 		nets := &meshconfig.MeshNetworks{Networks: map[string]*meshconfig.Network{"n1": {Gateways: []*meshconfig.Network_IstioNetworkGateway{
 			{Gw: &meshconfig.Network_IstioNetworkGateway_Address{Address: tc.address}, Port: tc.port},

@@ -77,7 +77,7 @@ func settingsGateway(network string, g *meshconfig.Network_IstioNetworkGateway) 
 	switch {
 	case err != nil:
 		out.Host, out.Addr = hostName(g.GetAddress()), netip.AddrPortFrom(netip.Addr{}, port)
-	case port == 0 || !dialable(ip):
+	case port == 0 || !dialable(ip) && !ip.Unmap().IsLoopback(): // whoever writes loopback here has all on one machine
 		out.Host = g.GetAddress()
 	default:
 		out.Addr = netip.AddrPortFrom(ip.Unmap(), port)
