@@ -15,7 +15,7 @@ func TestClusterFromElsewhere(t *testing.T) {
 	cs := servers.Take(t, 2)
 	primary, west := cs[0], cs[1]
 	primary.Apply(t, env.Namespace("istio-system"))
-	r := &running{dir: t.TempDir(), log: newLogbook(t)}
+	r := &running{dir: t.TempDir(), log: newLogbook()}
 	r.write(t, "primary.yaml", string(primary.Kubeconfig(env.AdminToken)))
 	r.write(t, "clusters/w.yaml", strings.ReplaceAll(string(west.Kubeconfig(env.AdminToken)), ": test\n", ": west\n"))
 	r.start(t, "--kubeconfig", r.path("primary.yaml"), "--clusters-dir", r.path("clusters"))
@@ -34,7 +34,7 @@ func TestClusterFromElsewhere(t *testing.T) {
 		t.Errorf("west: %+v", c)
 	}
 
-	other := &running{dir: t.TempDir(), log: newLogbook(t)}
+	other := &running{dir: t.TempDir(), log: newLogbook()}
 	other.write(t, "clusters/w.yaml", strings.ReplaceAll(string(west.Kubeconfig(env.AdminToken)), ": test\n", ": west\n"))
 	other.start(t, "--clusters-dir", other.path("clusters"))
 	now(t, "", "cluster", "add", "west", "--kubeconfig", file, "--hub", other.url).want(t, exitFailure, "the hub reads no Secrets")

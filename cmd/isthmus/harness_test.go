@@ -11,30 +11,41 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/test/env"
 )
 
-// logbook is a log that tests wait on: whatever happens in a hub, it says so.
+// logbook is a log that tests wait on.
 type logbook struct {
-	mu    sync.Mutex
-	cond  *sync.Cond
-	text  bytes.Buffer
-	lines int
+	mu   sync.Mutex
+	cond *sync.Cond
+	text bytes.Buffer
 }
 
-func newLogbook(t *testing.T) *logbook {
+// A wait looks again after lookAgain if nothing is logged: not all that tests wait for is told in the log. It is
+// given up after patience.
+const (
+	lookAgain = 100 * time.Millisecond
+	patience  = 3 * time.Minute
+)
+
+func newLogbook() *logbook {
 	l := &logbook{}
 	l.cond = sync.NewCond(&l.mu)
-	stop := context.AfterFunc(t.Context(), l.cond.Broadcast)
-	t.Cleanup(func() { stop() })
 	return l
+}
+
+// nudge wakes whoever waits, also one that is just about to.
+func (l *logbook) nudge() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cond.Broadcast()
 }
 
 func (l *logbook) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lines++
 	l.cond.Broadcast()
 	return l.text.Write(b)
 }
@@ -45,17 +56,16 @@ func (l *logbook) String() string {
 	return l.text.String()
 }
 
-// until checks now and whenever something was logged.
+// until checks now, whenever something was logged, and now and then.
 func (l *logbook) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for seen := -1; !ok(); {
+	for late := time.Now().Add(patience); !ok(); {
 		l.mu.Lock()
-		for l.lines == seen && t.Context().Err() == nil {
-			l.cond.Wait()
-		}
-		seen = l.lines
+		tick := time.AfterFunc(lookAgain, l.nudge)
+		l.cond.Wait()
+		tick.Stop()
 		l.mu.Unlock()
-		if t.Context().Err() != nil {
+		if t.Context().Err() != nil || time.Now().After(late) {
 			t.Fatalf("never came: %s\n%s", what, l)
 		}
 	}
@@ -72,7 +82,7 @@ type running struct {
 
 func startHub(t *testing.T, files map[string]string, flags ...string) *running {
 	t.Helper()
-	r := &running{dir: t.TempDir(), log: newLogbook(t)}
+	r := &running{dir: t.TempDir(), log: newLogbook()}
 	for path, text := range files {
 		r.write(t, path, text)
 	}
@@ -82,7 +92,7 @@ func startHub(t *testing.T, files map[string]string, flags ...string) *running {
 // startKubeHub runs a hub whose config cluster is c.
 func startKubeHub(t *testing.T, c *env.Cluster, flags ...string) *running {
 	t.Helper()
-	r := &running{dir: t.TempDir(), log: newLogbook(t)}
+	r := &running{dir: t.TempDir(), log: newLogbook()}
 	r.write(t, "primary.yaml", string(c.Kubeconfig(env.AdminToken)))
 	return r.start(t, append([]string{"--kubeconfig", r.path("primary.yaml")}, flags...)...)
 }

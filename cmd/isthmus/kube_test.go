@@ -90,7 +90,7 @@ metadata: {name: istio, namespace: istio-system}
 data: {mesh: "trustDomain: example.org"}
 `)
 	cs[1].Apply(t, shop("10.2.0.1"))
-	r := &running{dir: t.TempDir(), log: newLogbook(t)}
+	r := &running{dir: t.TempDir(), log: newLogbook()}
 	r.write(t, "primary.yaml", string(primary.Kubeconfig(env.AdminToken)))
 	flags := []string{"--kubeconfig", r.path("primary.yaml"), "--state-dir", r.path("state"), "--sync-timeout", "2s"}
 	r.start(t, flags...)
@@ -139,7 +139,7 @@ func TestServeFollowsItsOwnCredential(t *testing.T) {
 		primary.Grant(t, "istio-system/"+name, env.Everything())
 	}
 	one, two := primary.Token(t, "istio-system/one", 3600), primary.Token(t, "istio-system/two", 3600)
-	r := &running{dir: t.TempDir(), log: newLogbook(t)}
+	r := &running{dir: t.TempDir(), log: newLogbook()}
 	r.write(t, "primary.yaml", string(link.Kubeconfig(one)))
 	r.start(t, "--kubeconfig", r.path("primary.yaml"), "--cluster-id", "east")
 	r.untilReady(t)
@@ -174,7 +174,7 @@ func TestServeReadsFolderOfKubeconfigs(t *testing.T) {
 	west := servers.Take(t, 1)[0]
 	west.Apply(t, shop("10.2.0.1"))
 	west.Apply(t, env.App("shop/api", 8080, "", "10.2.0.9")...)
-	r := &running{dir: t.TempDir(), log: newLogbook(t)}
+	r := &running{dir: t.TempDir(), log: newLogbook()}
 	r.write(t, "clusters/w.yaml", strings.ReplaceAll(string(west.Kubeconfig(env.AdminToken)), ": test\n", ": west\n"))
 	r.write(t, "clusters/README.txt", "kubeconfigs of the mesh\n")
 	r.write(t, "mesh/mesh.yaml", "trustDomain: example.org\n")
@@ -204,7 +204,7 @@ func TestServeSaysWhatItMayNotRead(t *testing.T) {
 	t.Parallel()
 	primary := servers.Take(t, 1)[0]
 	primary.Apply(t, env.Namespace("istio-system"), shop("10.1.0.1"), manifests(t, []string{"rbac-remote.yaml", "rbac-config.yaml"}))
-	r := &running{dir: t.TempDir(), log: newLogbook(t)}
+	r := &running{dir: t.TempDir(), log: newLogbook()}
 	r.write(t, "primary.yaml", string(primary.Kubeconfig(primary.Token(t, "istio-system/isthmus-reader", 3600))))
 	r.start(t, "--kubeconfig", r.path("primary.yaml"), "--sync-timeout", "4s")
 	r.untilReady(t)

@@ -81,7 +81,7 @@ func (s *shell) isthmus(t *testing.T, args []string) {
 		for i := range args {
 			args[i] = strings.Replace(args[i], "~", s.home.dir, 1)
 		}
-		other := &running{dir: t.TempDir(), log: newLogbook(t)}
+		other := &running{dir: t.TempDir(), log: newLogbook()}
 		other.start(t, args[1:]...)
 		other.untilReady(t)
 		return
@@ -165,7 +165,7 @@ func TestMulticlusterPage(t *testing.T) {
 	primary.Apply(t, shop("10.1.0.1"))
 	west.Apply(t, shop("10.2.0.1"))
 	s := &shell{
-		home: &running{dir: t.TempDir()}, hub: &running{dir: t.TempDir(), log: newLogbook(t)},
+		home: &running{dir: t.TempDir()}, hub: &running{dir: t.TempDir(), log: newLogbook()},
 		clusters: map[string]*env.Cluster{"primary": primary, "west": west},
 	}
 	s.file = contexts(t, s.home, s.clusters, "primary")

@@ -116,7 +116,7 @@ func testRights(t *testing.T, flags, near, far []string) {
 	own, foreign := cs[0].Token(t, "istio-system/isthmus", 3600), cs[1].Token(t, "istio-system/isthmus-reader", 3600)
 	cs[0].Apply(t, registered("west", west.Kubeconfig(foreign)))
 
-	r := &running{dir: t.TempDir(), log: newLogbook(t)}
+	r := &running{dir: t.TempDir(), log: newLogbook()}
 	r.write(t, "primary.yaml", string(primary.Kubeconfig(own)))
 	r.start(t, append([]string{"--kubeconfig", r.path("primary.yaml")}, flags...)...)
 	r.untilReady(t)
