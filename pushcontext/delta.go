@@ -17,17 +17,19 @@ type Delta struct {
 	Shape     []string            // hosts of which more differs, or that came or went
 	Ports     []uint16            // port numbers whose set of services or their shapes differ
 	Instances []model.InstanceKey // workload addresses whose targets, locality or network differ
+	Scopes    []string            // namespaces in which workloads may have another scope; "*" for all
+	Gateways  bool                // some Gateway differs, or what is bound to one
 	Mesh      bool                // mesh-wide settings differ: so does every view
 	Reasons   []string            // why ("endpoint", "service", "cluster" …), for logs and metrics
 }
 
 // Empty reports whether nothing that a proxy can see differs.
 func (d *Delta) Empty() bool {
-	return !d.Mesh && len(d.Endpoints)+len(d.Shape)+len(d.Ports)+len(d.Instances) == 0
+	return !d.Mesh && !d.Gateways && len(d.Endpoints)+len(d.Shape)+len(d.Ports)+len(d.Instances)+len(d.Scopes) == 0
 }
 
 // Keys yields the keys of one kind of view that may have changed for the reader. A shape change is
-// a service change too; ViewTargets and ViewMesh exist once per reader.
+// a service change too; ViewTargets, ViewGateways and ViewMesh exist once per reader.
 func (d *Delta) Keys(kind ViewKind, r *Reader) iter.Seq[ViewKey] {
 	return func(yield func(ViewKey) bool) {
 		switch kind {
@@ -45,12 +47,22 @@ func (d *Delta) Keys(kind ViewKind, r *Reader) iter.Seq[ViewKey] {
 			if d.Moves(r.Instances) {
 				yield(ViewKey{Kind: kind})
 			}
+		case ViewGateways:
+			if d.Gateways || d.Mesh {
+				yield(ViewKey{Kind: kind})
+			}
 		case ViewMesh:
 			if d.Mesh {
 				yield(ViewKey{Kind: kind})
 			}
 		}
 	}
+}
+
+// Scoped reports whether workloads of the namespace may have another scope.
+func (d *Delta) Scoped(namespace string) bool {
+	_, ok := slices.BinarySearch(d.Scopes, namespace)
+	return ok || d.Mesh || len(d.Scopes) > 0 && d.Scopes[0] == "*"
 }
 
 // Moves reports whether what is known of any of the workload addresses may differ.
@@ -83,6 +95,8 @@ func merge(ds []*Delta) *Delta {
 	out := &Delta{
 		From: ds[0].From, To: ds[len(ds)-1].To,
 		Mesh:      slices.ContainsFunc(ds, func(d *Delta) bool { return d.Mesh }),
+		Gateways:  slices.ContainsFunc(ds, func(d *Delta) bool { return d.Gateways }),
+		Scopes:    union(ds, strings.Compare, func(d *Delta) []string { return d.Scopes }),
 		Endpoints: union(ds, strings.Compare, func(d *Delta) []string { return d.Endpoints }),
 		Shape:     union(ds, strings.Compare, func(d *Delta) []string { return d.Shape }),
 		Ports:     union(ds, cmp.Compare, func(d *Delta) []uint16 { return d.Ports }),

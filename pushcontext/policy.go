@@ -15,6 +15,7 @@ type DestinationPolicy struct {
 	Namespace string
 	Host      string // the pattern of the rule: the host itself, or "*.suffix"
 	Export    Export
+	Selector  model.Labels // workloads of the namespace that it is for (workloadSelector); nil for all
 	Spec      *networking.DestinationRule
 }
 

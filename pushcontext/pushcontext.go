@@ -13,7 +13,9 @@ type PushContext struct {
 	Version uint64
 	Time    time.Time // when it was committed
 	Mesh    *MeshView
-	Shards  []ShardInfo // by key
+	// Gateways are all Gateways; nil if there is none.
+	Gateways *GatewaysView
+	Shards   []ShardInfo // by key
 	// Networks are those that are entered through gateways, with names resolved. A service holds those it needs.
 	Networks Networks
 	Configs  []*model.Config // configuration objects other than the mesh's own, by shard, kind, namespace, name
@@ -34,7 +36,11 @@ type Reader struct {
 	Cluster   model.ClusterID
 	Namespace string
 	Instances []model.InstanceKey // its addresses, primary first
+	Scope     *Scope              // as ScopeOf gives it; nil for a router
 }
+
+// ScopeOf gives what is addressed to a workload; nil if nothing is.
+func (p *PushContext) ScopeOf(ScopeKey) *Scope { return nil }
 
 // Host gives every service with the host name; nil if there is none.
 func (p *PushContext) Host(host string) *HostView {
@@ -119,6 +125,10 @@ func (p *PushContext) View(key ViewKey, r *Reader) (v View, rev uint64) {
 		}
 	case ViewTargets:
 		return p.targets(r)
+	case ViewGateways:
+		if v := p.Gateways; v != nil {
+			return v, v.rev
+		}
 	case ViewMesh:
 		return p.Mesh, p.Mesh.rev
 	}
@@ -188,7 +198,7 @@ func (p *PushContext) Keys(kind ViewKind) iter.Seq[ViewKey] {
 					return
 				}
 			}
-		case ViewTargets, ViewMesh:
+		case ViewTargets, ViewGateways, ViewMesh:
 			yield(ViewKey{Kind: kind})
 		}
 	}

@@ -11,13 +11,14 @@ import (
 type ViewKind uint8
 
 // The view kinds. A key of kind ViewService or ViewShape names a host, which is resolved to one
-// service for the reader (see [HostView.Resolve]); ViewTargets and ViewMesh exist once per reader.
+// service for the reader (see [HostView.Resolve]); ViewTargets, ViewGateways and ViewMesh exist once per reader.
 const (
-	ViewService ViewKind = iota // *ServiceView: shape and endpoints
-	ViewShape                   // *ShapeView: everything but the endpoints
-	ViewPort                    // *PortView: the services that share a port number
-	ViewTargets                 // *TargetsView: what the reader's own workload serves
-	ViewMesh                    // *MeshView: mesh-wide settings
+	ViewService  ViewKind = iota // *ServiceView: shape and endpoints
+	ViewShape                    // *ShapeView: everything but the endpoints
+	ViewPort                     // *PortView: the services that share a port number
+	ViewTargets                  // *TargetsView: what the reader's own workload serves
+	ViewGateways                 // *GatewaysView: all Gateways, with the VirtualServices bound to them
+	ViewMesh                     // *MeshView: mesh-wide settings
 )
 
 // ViewKey names a view within a snapshot, as seen by one reader.
@@ -87,12 +88,15 @@ type ShapeView struct {
 	Native          bool // defined by a registry's own service object, not by a ServiceEntry
 	// Policies are the DestinationRules for the host, those of more specific host patterns first, then
 	// oldest first; see Policy.
-	Policies      []*DestinationPolicy
-	Inline        []PortEndpoints // endpoints that are part of the shape: DNS names, headless TCP
-	Networks      Networks        // of a service that proxies resolve: those that its endpoints are on; gateways known by name are unresolved
-	Contributions []Contribution  // by shard, then object
-	Conflicts     []Conflict
-	Mesh          *MeshView
+	Policies []*DestinationPolicy
+	// VirtualServices are those of sidecars for the host, those with more specific host patterns first, then
+	// oldest first; see VirtualService.
+	VirtualServices []*VirtualService
+	Inline          []PortEndpoints // endpoints that are part of the shape: DNS names, headless TCP
+	Networks        Networks        // of a service that proxies resolve: those that its endpoints are on; gateways known by name are unresolved
+	Contributions   []Contribution  // by shard, then object
+	Conflicts       []Conflict
+	Mesh            *MeshView
 }
 
 // PortEndpoints are the endpoints behind one port name, grouped by locality.
@@ -158,7 +162,16 @@ type PortView struct {
 	// all of them, with the port or without, by precedence. Which one a reader means does not depend on
 	// the port.
 	Claims map[string][]*ShapeView
-	Mesh   *MeshView
+	// Unclaimed are the VirtualServices of sidecars with hosts that no service has; oldest first. They are in
+	// every route table.
+	Unclaimed []UnclaimedHosts
+	Mesh      *MeshView
+}
+
+// UnclaimedHosts are those hosts of a VirtualService that no service has.
+type UnclaimedHosts struct {
+	VirtualService *VirtualService
+	Hosts          []string // as in the VirtualService
 }
 
 // Target is one port that a workload serves.

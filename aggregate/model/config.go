@@ -16,8 +16,12 @@ type Config struct {
 	// ("trafficPolicy.connectionPool"), sorted. Where one of them changes whom the object is meant for, the
 	// whole object is not served.
 	NotServedFields []string
-	Created         time.Time // of the object
-	Source          Source
+	// Findings are what validation says of the object on its own, errors first. An object of which a part is
+	// refused has a Spec without that part.
+	Findings []Finding
+	Labels   Labels    // of the object
+	Created  time.Time // of the object
+	Source   Source
 }
 
 // The kinds of mesh-wide configuration.
@@ -32,6 +36,11 @@ const (
 	ConfigDestinationRule    = "DestinationRule"    // Spec is *istio.io/api/networking/v1alpha3.DestinationRule
 	ConfigPeerAuthentication = "PeerAuthentication" // Spec is *istio.io/api/security/v1beta1.PeerAuthentication
 	ConfigGateway            = "Gateway"            // networking.istio.io; Spec is *istio.io/api/networking/v1alpha3.Gateway
+	ConfigVirtualService     = "VirtualService"     // Spec is *istio.io/api/networking/v1alpha3.VirtualService
+	ConfigSidecar            = "Sidecar"            // Spec is *istio.io/api/networking/v1alpha3.Sidecar
+	ConfigWorkloadGroup      = "WorkloadGroup"      // Spec is *istio.io/api/networking/v1alpha3.WorkloadGroup
+	ConfigProxyConfig        = "ProxyConfig"        // Spec is *istio.io/api/networking/v1beta1.ProxyConfig
+	ConfigTelemetry          = "Telemetry"          // Spec is *istio.io/api/telemetry/v1alpha1.Telemetry
 	ConfigNetworkGateway     = "NetworkGateway"     // Spec is *NetworkGateway
 	ConfigResolvedHost       = "ResolvedHost"       // Name is a DNS name; Spec is *ResolvedHost
 )

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
 // NodeType is the role of a proxy.
@@ -68,6 +69,11 @@ type Class struct {
 	// REQUESTED_NETWORK_VIEW), sorted, joined by commas; "" for all.
 	NetworkView string
 	Labels      Labels // of the proxy's workload (node metadata LABELS)
+	// Scope is what configuration addressed to the proxy's workload says; nil for nothing, and for a router.
+	Scope *pushcontext.Scope
+	// GatewayPorts says at which of its own ports a router is reached at the ports of its own services, as
+	// "80:8080,443:8443", sorted by number.
+	GatewayPorts string
 }
 
 // TLSFiles are paths on the proxy's own machine of PEM files: a certificate chain, its key, and the
@@ -78,7 +84,7 @@ type TLSFiles struct{ Chain, Key, Root string }
 func (f TLSFiles) Complete() bool { return f.Chain != "" && f.Key != "" && f.Root != "" }
 
 // Traits is a set of Class fields.
-type Traits uint16
+type Traits uint32
 
 // The traits; each keeps the fields named in its comment.
 const (
@@ -98,6 +104,8 @@ const (
 	// TraitPolicy keeps Namespace and Labels, as far as policies of the view tell proxies apart by them:
 	// a generator that declares it is a Narrower that drops the rest.
 	TraitPolicy
+	TraitScope        // Scope
+	TraitGatewayPorts // GatewayPorts
 )
 
 // asksFor reports whether the proxy wants the endpoints of a network; those of none it always does.
@@ -157,6 +165,12 @@ func (c Class) Keep(t Traits) Class {
 	}
 	if t&TraitPolicy != 0 {
 		k.Namespace, k.Labels = c.Namespace, c.Labels
+	}
+	if t&TraitScope != 0 {
+		k.Scope = c.Scope
+	}
+	if t&TraitGatewayPorts != 0 {
+		k.GatewayPorts = c.GatewayPorts
 	}
 	return k
 }
