@@ -64,6 +64,7 @@ type server struct {
 	*memory.Registry
 	plan   clusters.Plan
 	serves []string
+	uid    string
 }
 
 // inWorld runs f with fake time and settings in place.
@@ -96,7 +97,7 @@ func (w *world) make(p clusters.Plan) clusters.Instance {
 	if !strings.HasPrefix(p.Config.Host, "https://dead") {
 		s.sync("10.0.0.1")
 	}
-	return clusters.Instance{Registry: s, Serves: func() []string { return s.serves }}
+	return clusters.Instance{Registry: s, Serves: func() []string { return s.serves }, UID: func() string { return s.uid }}
 }
 
 // last is the registry that was made last.

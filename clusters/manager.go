@@ -51,6 +51,7 @@ type Plan struct {
 type Instance struct {
 	model.Registry
 	Serves func() []string // the optional kinds that it serves; nil before it has synced
+	UID    func() string   // tells the cluster from all others; "" while it is not known. May be nil
 }
 
 // Settings are what the registries of all clusters are made with. When they change, every cluster is
@@ -99,6 +100,7 @@ type attachment struct {
 type made struct {
 	registry model.Registry // as attached; nil if there is none
 	serves   func() []string
+	uid      func() string // may be nil
 	claim    secrets.Claim
 	settings Settings
 }
@@ -108,9 +110,12 @@ func (x *made) isFor(c secrets.Claim, s Settings) bool {
 	return x.registry != nil && x.claim.Hash == c.Hash && sameReason(x.claim.Err, c.Err) && (c.Err != nil || x.settings.Equal(s))
 }
 
+// synced reports whether it has ever read the cluster.
+func (x *made) synced() bool { return x.registry != nil && x.serves() != nil }
+
 // settle makes the newest the current one if it has synced.
 func (a *attachment) settle() {
-	if a.next.registry != nil && a.next.serves() != nil {
+	if a.next.synced() {
 		a.current, a.next = a.next, made{}
 	}
 }
@@ -252,7 +257,7 @@ func (m *Manager) attach(id model.ClusterID, c secrets.Claim) {
 	if m.opts.Keep != nil {
 		reg = m.opts.Keep(reg, !a.used)
 	}
-	a.add(made{registry: reg, serves: inst.Serves, claim: c, settings: m.settings})
+	a.add(made{registry: reg, serves: inst.Serves, uid: inst.UID, claim: c, settings: m.settings})
 	m.opts.Lifecycle.Attach(reg)
 }
 

@@ -25,6 +25,17 @@ type Member struct {
 	Hash    string // of the credential: see secrets.Claim
 	Created time.Time
 	Expires time.Time // when the credential ends; zero if unknown
+
+	// Earlier is the credential that an owner's cluster is read with while this one is tried or refused; nil if it is
+	// this one.
+	Earlier *Earlier
+	UID     string // of an owner's cluster; "" while it is not known
+}
+
+// Earlier is a credential that serves on until another one has proved to work.
+type Earlier struct {
+	Source, Hash string
+	Expires      time.Time // zero if unknown
 }
 
 // ranked is a claim in its place.
@@ -100,10 +111,10 @@ func owners(all []ranked) map[model.ClusterID]secrets.Claim {
 	return out
 }
 
-// listed is a member as it is told, and what has to be asked for at that time.
+// listed is a member as it is told, and what brings it up to date at that time: registries sync by themselves.
 type listed struct {
 	Member
-	trying func() bool // nil if it is not
+	refresh func(*Member) // nil if nothing changes
 }
 
 // Members lists all claims, by cluster, the owner first.
@@ -111,10 +122,55 @@ func (m *Manager) Members() []Member {
 	list := *m.members.Load()
 	out := make([]Member, len(list))
 	for i, l := range list {
-		out[i] = l.Member
-		out[i].Trying = l.trying != nil && l.trying()
+		if out[i] = l.Member; l.refresh != nil {
+			l.refresh(&out[i])
+		}
 	}
+	m.warnOfTwins(out)
 	return out
+}
+
+// warnOfTwins says which clusters are read under another name too. It is a fault of all but the first: the config
+// cluster, or the one that was claimed before the others.
+func (m *Manager) warnOfTwins(members []Member) {
+	order := func(a, b Member) int {
+		isConfig := func(x Member) bool { return x.Cluster == m.opts.Config }
+		return cmp.Or(primaryFirst(isConfig(a), isConfig(b)), a.Created.Compare(b.Created), strings.Compare(string(a.Cluster), string(b.Cluster)))
+	}
+	first := map[string]Member{}
+	for _, x := range members {
+		if f, ok := first[x.UID]; x.UID != "" && (!ok || order(x, f) < 0) {
+			first[x.UID] = x
+		}
+	}
+	for i, x := range members {
+		if f := first[x.UID]; x.UID != "" && f.Cluster != x.Cluster {
+			twin := fmt.Sprintf("this is the cluster %s under another name (kube-system has the same UID): its endpoints count twice; remove one of the two", f.Cluster)
+			members[i].Warning = strings.TrimPrefix(x.Warning+"; "+twin, "; ")
+		}
+	}
+}
+
+// refresh gives what brings the owner of a cluster up to date.
+func (m *Manager) refresh(c *secrets.Claim) func(*Member) {
+	a := m.attached[model.ClusterID(c.Cluster)]
+	if a == nil {
+		return nil
+	}
+	trying, current, next, hash := m.trying(c), a.current, a.next, c.Hash
+	return func(x *Member) {
+		x.Trying = trying != nil && trying()
+		inForce := &current
+		if next.synced() {
+			inForce = &next
+		}
+		if inForce.uid != nil {
+			x.UID = inForce.uid()
+		}
+		if old := &inForce.claim; inForce.synced() && old.Hash != hash {
+			x.Earlier = &Earlier{Source: old.Source, Hash: old.Hash, Expires: old.Expires}
+		}
+	}
 }
 
 // trying tells whether the registry made for the claim, which owns the cluster, is still to replace another.
@@ -144,7 +200,7 @@ func (m *Manager) publish(all []ranked) {
 			Hash: r.Hash, Created: r.Created, Expires: r.Expires,
 		}}
 		if r.owner {
-			l.trying = m.trying(&r.Claim)
+			l.refresh = m.refresh(&r.Claim)
 		}
 		out = append(out, l)
 		if !r.owner && before[claim{r.Cluster, r.Source}] != r.reason {

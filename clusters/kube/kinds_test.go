@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
 )
@@ -365,4 +367,22 @@ func TestKindsByPurpose(t *testing.T) {
 			w.stop()
 		})
 	}
+}
+
+// A cluster is told from others by the UID of its namespace kube-system, whatever namespaces are read.
+func TestUID(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	s.apply(web)
+	o := options(s)
+	o.Selectors = []*meshconfig.LabelSelector{{MatchLabels: map[string]string{"mesh": "yes"}}}
+	reg := kube.New(o)
+	if got := reg.UID(); got != "" {
+		t.Errorf("before it runs: %q", got)
+	}
+	w := watch(t, reg)
+	w.awaitState(model.StateLive)
+	s.set(object{"kind": "Namespace", "metadata": object{"name": "shop", "uid": "u0"}})
+	s.set(object{"kind": "Namespace", "metadata": object{"name": "kube-system", "uid": "u1"}})
+	w.until("the UID", func() bool { return reg.UID() == "u1" })
 }

@@ -95,3 +95,14 @@ func (r *Registry) Serves() []string {
 	}
 	return nil
 }
+
+// UID is the UID of the namespace kube-system, which tells the cluster from all others under whatever name and
+// address it is read; "" while it is not known. It is safe to be called at any time.
+func (r *Registry) UID() string {
+	if run := r.current.Load(); run != nil {
+		if uid := run.uid.Load(); uid != nil {
+			return string(*uid)
+		}
+	}
+	return ""
+}

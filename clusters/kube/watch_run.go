@@ -11,6 +11,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
@@ -24,6 +25,7 @@ type run struct {
 	tables    map[string]*table // of the built-in kinds
 	optional  []string          // built-in kinds that can be done without
 	replaced  atomic.Bool       // the first full truth has been given
+	uid       atomic.Pointer[types.UID]
 
 	// owned by the worker
 	store    *Store
@@ -102,6 +104,7 @@ func (r *run) now(keys map[model.ObjectKey]*table) (set []Object, del []model.Ob
 	for k, t := range keys {
 		o, ok := t.get(k)
 		if k.Kind == KindNamespace {
+			r.identify(k.Name, o)
 			r.choose(k.Name, o, ok)
 		}
 		if ok && r.wanted(k) {
@@ -148,6 +151,13 @@ func (r *run) serves() []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// identify notes which cluster this is: the UID of its namespace kube-system tells it from all others.
+func (r *run) identify(namespace string, o Object) {
+	if _, m := metaOf(KindNamespace, o.Value); namespace == metav1.NamespaceSystem && m != nil {
+		r.uid.Store(&m.UID)
+	}
 }
 
 // choose notes whether a namespace is read, and reads it again or drops it if that has changed.

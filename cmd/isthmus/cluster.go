@@ -33,8 +33,8 @@ SYNC is syncing, timeout or synced: whether it has ever delivered everything. ST
 a stale registry keeps serving its last good data. SLICES counts objects that list endpoints, PROBLEMS
 items that can't be read and keep their last good content, NOT-SERVED objects of kinds that this version
 accepts but does not use; -o wide lists the last two behind the table, endpoints of services that nothing
-defines, and credentials that are not used. It has two columns more: EXPIRES is how long the credential is
-valid still, SECRET where it is from.`,
+defines, and credentials that are not used. It has two columns more: EXPIRES is how long the credential that
+the cluster is read with is valid still, SOURCE where the newest one is from.`,
 		Example: "  isthmus cluster list\n  isthmus cluster list -o wide\n  isthmus cluster list -o json | jq -r '.[] | select(.state != \"live\") | .id'",
 		Args:    none,
 	}
@@ -45,21 +45,21 @@ valid still, SECRET where it is from.`,
 			clusters, err = decode[[]debug.Cluster](raw)
 			t := clusterTable(clusters, v.now())
 			if !v.wide() {
-				t.Without("EXPIRES", "SECRET")
+				t.Without("EXPIRES", "SOURCE")
 			}
 			return t, err
 		})
 		if err != nil || !v.wide() {
 			return err
 		}
-		return clusterDetails(c, clusters)
+		return clusterDetails(c, clusters, v.now())
 	}
 	v.bind(c)
 	return c
 }
 
 func clusterTable(clusters []debug.Cluster, now time.Time) *output.Table {
-	t := &output.Table{Header: []string{"CLUSTER", "PROVIDER", "SYNC", "STATE", "FOR", "SERVICES", "SLICES", "WORKLOADS", "PROBLEMS", "NOT-SERVED", "EXPIRES", "SECRET"}}
+	t := &output.Table{Header: []string{"CLUSTER", "PROVIDER", "SYNC", "STATE", "FOR", "SERVICES", "SLICES", "WORKLOADS", "PROBLEMS", "NOT-SERVED", "EXPIRES", "SOURCE"}}
 	for _, c := range clusters {
 		rows := func(k model.Kind) string { return strconv.Itoa(c.Rows[k.String()]) }
 		notServed := 0
@@ -67,27 +67,35 @@ func clusterTable(clusters []debug.Cluster, now time.Time) *output.Table {
 			notServed += n
 		}
 		t.Add(c.ID, c.Provider, c.SyncStatus, c.State, age(c.Since, now), rows(model.RowService), rows(model.RowEndpoints),
-			rows(model.RowWorkload), strconv.Itoa(len(c.Problems)), strconv.Itoa(notServed), expiry(c.Credential, now), c.SecretName)
+			rows(model.RowWorkload), strconv.Itoa(len(c.Problems)), strconv.Itoa(notServed), expiry(c.Expires(), now), cmp.Or(c.Credential, &debug.Credential{}).Source)
 	}
 	return t
 }
 
-// expiry is how long a credential is valid still.
-func expiry(c *debug.Credential, now time.Time) string {
+// expiry is how long a credential is valid still that ends at a time; "" if it says of none.
+func expiry(end, now time.Time) string {
 	switch {
-	case c == nil || c.Expires.IsZero():
+	case end.IsZero():
 		return ""
-	case !c.Expires.After(now):
+	case !end.After(now):
 		return "expired"
 	}
-	return age(now, c.Expires)
+	return age(now, end)
+}
+
+// validity says it in words.
+func validity(left string) string {
+	if left == "expired" {
+		return "has expired"
+	}
+	return "is valid for " + left
 }
 
 // clusterDetails prints one line per thing that wants attention.
-func clusterDetails(c *cobra.Command, clusters []debug.Cluster) error {
+func clusterDetails(c *cobra.Command, clusters []debug.Cluster, now time.Time) error {
 	t := output.Table{Header: []string{"CLUSTER", "ABOUT", "WHERE", "DETAIL"}}
 	for _, x := range clusters {
-		addContact(&t, x)
+		addContact(&t, x, now)
 		for _, p := range x.Problems {
 			t.Add(x.ID, "problem", place(p), p.Reason)
 		}
@@ -109,13 +117,16 @@ func clusterDetails(c *cobra.Command, clusters []debug.Cluster) error {
 }
 
 // addContact says what is wrong with the contact and the credentials, each thing once and under the most telling name.
-func addContact(t *output.Table, x debug.Cluster) {
+func addContact(t *output.Table, x debug.Cluster, now time.Time) {
 	own := cmp.Or(x.Credential, &debug.Credential{})
 	if x.Error != "" && x.Error != own.Reason && x.Error != "replacement: "+x.Replacement {
 		t.Add(x.ID, "contact", x.Provider, x.Error)
 	}
 	if x.Replacement != "" {
 		detail := x.Replacement
+		if left := expiry(own.Expires, now); left != "" && x.Earlier != nil {
+			detail += "; the new credential " + validity(left)
+		}
 		if works := x.State == string(model.StateLive) || x.State == string(model.StateDegraded); works && (own.Trying || own.Reason != "") {
 			detail += "; the old credential serves"
 		}

@@ -165,7 +165,7 @@ func (k *kubeSource) registry(p clusters.Plan) clusters.Instance {
 		ConfigCluster: isConfig, Configuration: isConfig || o.configFrom == fromAll || k.opts.clusterID == "",
 		MCS: o.mcs, Selectors: p.DiscoverySelectors, Needs: p.Needs, Metrics: k.metrics, Log: k.log,
 	})
-	return clusters.Instance{Registry: r, Serves: r.Serves}
+	return clusters.Instance{Registry: r, Serves: r.Serves, UID: r.UID}
 }
 
 // Members implements source.

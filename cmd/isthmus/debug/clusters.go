@@ -102,12 +102,23 @@ func addMembers(out []Cluster, members []clusters.Member) []Cluster {
 		}
 		c := Credential{Source: m.Source, Hash: ShortHash(m.Hash), Reason: m.Reason, Trying: m.Trying, Warning: m.Warning, Created: m.Created, Expires: m.Expires}
 		if m.Owner || !known {
-			out[i].Credential, out[i].SecretName = &c, secretName(m.Source)
+			out[i].own(m, c)
 		} else {
 			out[i].NotUsed = append(out[i].NotUsed, c)
 		}
 	}
 	return out
+}
+
+// own notes the credential that counts.
+func (c *Cluster) own(m clusters.Member, own Credential) {
+	c.Credential, c.SecretName, c.UID = &own, secretName(m.Source), m.UID
+	if m.Earlier != nil {
+		c.Earlier = &Earlier{Source: m.Earlier.Source, Hash: ShortHash(m.Earlier.Hash), Expires: m.Earlier.Expires}
+	}
+	if own.Reason != "" && c.State == string(model.StateTimeout) {
+		c.State = Refused
+	}
 }
 
 // ownersFirst puts the claim that counts before the cluster's others, which may be barred for what they are.

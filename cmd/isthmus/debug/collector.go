@@ -16,7 +16,7 @@ var (
 	uptime          = prometheus.NewDesc("istiod_uptime_seconds", "Seconds since the hub started.", nil, nil)
 	problemsDesc    = prometheus.NewDesc("isthmus_shard_problems", "Items that can't be read and keep their last good content.", []string{"cluster", "provider"}, nil)
 	notServedDesc   = prometheus.NewDesc("isthmus_config_not_served", "Objects that are accepted but not used by this version.", []string{"cluster", "provider", "kind"}, nil)
-	expiryDesc      = prometheus.NewDesc("isthmus_credential_expiry_timestamp_seconds", "When the credential of each cluster ends, in Unix time, where it says so.", []string{"cluster"}, nil)
+	expiryDesc      = prometheus.NewDesc("isthmus_credential_expiry_timestamp_seconds", "When the credential that each cluster is read with ends, in Unix time, where it says so.", []string{"cluster"}, nil)
 	notUsedDesc     = prometheus.NewDesc("isthmus_credentials_not_used", "Credentials that are refused, or whose cluster has another.", nil, nil)
 	info            = prometheus.NewDesc("pilot_info", "1; the label is the hub's version.", []string{"version"}, nil)
 )
@@ -74,8 +74,12 @@ func (c *Collector) credentials(gauge func(*prometheus.Desc, float64, ...string)
 	}
 	notUsed := 0
 	for _, m := range c.Members() {
-		if m.Owner && !m.Expires.IsZero() {
-			gauge(expiryDesc, float64(m.Expires.Unix()), string(m.Cluster))
+		ends := m.Expires
+		if m.Earlier != nil {
+			ends = m.Earlier.Expires
+		}
+		if m.Owner && !ends.IsZero() {
+			gauge(expiryDesc, float64(ends.Unix()), string(m.Cluster))
 		}
 		if m.Reason != "" {
 			notUsed++

@@ -24,12 +24,13 @@ func TestCollector(t *testing.T) {
 # TYPE isthmus_config_not_served gauge
 isthmus_config_not_served{cluster="east",kind="Gateway",provider="file"} 1
 isthmus_config_not_served{cluster="east",kind="VirtualService",provider="file"} 2
-# HELP isthmus_credential_expiry_timestamp_seconds When the credential of each cluster ends, in Unix time, where it says so.
+# HELP isthmus_credential_expiry_timestamp_seconds When the credential that each cluster is read with ends, in Unix time, where it says so.
 # TYPE isthmus_credential_expiry_timestamp_seconds gauge
+isthmus_credential_expiry_timestamp_seconds{cluster="rotated"} 1.77237e+09
 isthmus_credential_expiry_timestamp_seconds{cluster="west"} 1.772712e+09
 # HELP isthmus_credentials_not_used Credentials that are refused, or whose cluster has another.
 # TYPE isthmus_credentials_not_used gauge
-isthmus_credentials_not_used 5
+isthmus_credentials_not_used 6
 # HELP isthmus_shard_problems Items that can't be read and keep their last good content.
 # TYPE isthmus_shard_problems gauge
 isthmus_shard_problems{cluster="east",provider="file"} 0

@@ -22,6 +22,8 @@ func members() []clusters.Member {
 		{Cluster: "east", Source: "Secret istio-system/east", Reason: "this is the id of the config cluster", Created: made},
 		{Cluster: "new", Source: "Secret istio-system/barred", Reason: "not allowed", Created: made},
 		{Cluster: "new", Source: "Secret istio-system/new", Owner: true, Hash: "1234", Created: made},
+		{Cluster: "rotated", Source: "Secret istio-system/rotated", Owner: true, Hash: "5678", Created: made, Reason: "exec is refused", UID: "u1",
+			Expires: debugtest.Now().Add(99 * time.Hour), Earlier: &clusters.Earlier{Source: "old.yaml", Hash: strings.Repeat("ef", 32), Expires: debugtest.Now().Add(time.Hour)}},
 		{Cluster: "west", Source: "Secret istio-system/west", Owner: true, Hash: strings.Repeat("cd", 32), Created: made, Expires: debugtest.Now().Add(96 * time.Hour), Warning: "insecure"},
 		{Cluster: "west", Source: "Secret istio-system/west-2", Reason: "the cluster is claimed by Secret istio-system/west", Created: made},
 	}

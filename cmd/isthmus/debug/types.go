@@ -16,7 +16,7 @@ type Cluster struct {
 	SyncStatus    string         `json:"syncStatus"` // "syncing", "synced" or "timeout"
 	ConfigCluster bool           `json:"configCluster,omitempty"`
 	Provider      string         `json:"provider"`
-	State         string         `json:"state"` // of the contact with the source: see model.State
+	State         string         `json:"state"` // of the contact with the source: see model.State; or Refused
 	Since         time.Time      `json:"since,omitzero"`
 	SyncedAt      time.Time      `json:"syncedAt,omitzero"`
 	LastEvent     time.Time      `json:"lastEvent,omitzero"`
@@ -28,7 +28,30 @@ type Cluster struct {
 	NoService     map[string]int `json:"noService,omitempty"`       // endpoints of services that nobody defines, by "namespace/host"
 	Problems      []Problem      `json:"problems,omitempty"`
 	Credential    *Credential    `json:"credential,omitempty"`
-	NotUsed       []Credential   `json:"notUsed,omitempty"` // other credentials of the cluster
+	Earlier       *Earlier       `json:"earlierCredential,omitempty"` // what the cluster is read with, while Credential is tried or refused
+	NotUsed       []Credential   `json:"notUsed,omitempty"`           // other credentials of the cluster
+	UID           string         `json:"uid,omitempty"`               // of the namespace kube-system; "" if unknown
+}
+
+// Refused is the state of a cluster whose only credential is refused: it is not even tried.
+const Refused = "refused"
+
+// Earlier is a credential that serves on until another one has proved to work.
+type Earlier struct {
+	Source  string    `json:"source"`
+	Hash    string    `json:"hash,omitempty"`
+	Expires time.Time `json:"expires,omitzero"`
+}
+
+// Expires is when the credential ends that the cluster is read with; zero if it says of none.
+func (c *Cluster) Expires() (t time.Time) {
+	switch {
+	case c.Earlier != nil:
+		return c.Earlier.Expires
+	case c.Credential != nil:
+		return c.Credential.Expires
+	}
+	return t
 }
 
 // Credential is what a cluster's API server is read with. It says nothing that is secret.
