@@ -148,6 +148,8 @@ func (s *step) quiet(next *ServiceView) {
 	old := s.base.Service(next.Shape.Key)
 	next.stamp(old.rev)
 	next.memo.adopt(&old.memo)
+	next.setPeers(old.rev)
+	next.peers.memo.adopt(&old.peers.memo)
 	host := next.Shape.Key.Host
 	was, _ := s.hosts.get(host)
 	h := *was
@@ -162,8 +164,10 @@ func (s *step) stamp(old, next *ServiceView) bool {
 		return true
 	}
 	next.stamp(s.version)
+	next.setPeers(s.version)
 	if old != nil {
 		s.follow(&next.memo, &old.memo)
+		s.follow(&next.peers.memo, &old.peers.memo)
 	}
 	if old != nil && old.Shape == next.Shape {
 		return false
@@ -173,6 +177,11 @@ func (s *step) stamp(old, next *ServiceView) bool {
 		s.follow(&next.Shape.memo, &old.Shape.memo)
 	}
 	return true
+}
+
+func (v *ServiceView) setPeers(version uint64) {
+	v.peers.Shape, v.peers.Endpoints = v.Shape, v.Endpoints
+	v.peers.stamp(version)
 }
 
 // follow makes the values of a view those before of the one that replaces it.

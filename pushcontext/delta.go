@@ -29,7 +29,8 @@ func (d *Delta) Empty() bool {
 }
 
 // Keys yields the keys of one kind of view that may have changed for the reader. A shape change is
-// a service change too; ViewTargets, ViewGateways and ViewMesh exist once per reader.
+// a service change too; ViewTargets, ViewPeers, ViewGateways and ViewMesh exist once per
+// reader. Which service a reader's peers serve is not known here: any that changed may be it.
 func (d *Delta) Keys(kind ViewKind, r *Reader) iter.Seq[ViewKey] {
 	return func(yield func(ViewKey) bool) {
 		switch kind {
@@ -45,6 +46,10 @@ func (d *Delta) Keys(kind ViewKind, r *Reader) iter.Seq[ViewKey] {
 			}
 		case ViewTargets:
 			if d.Moves(r.Instances) {
+				yield(ViewKey{Kind: kind})
+			}
+		case ViewPeers:
+			if len(d.Shape)+len(d.Endpoints) > 0 || d.Moves(r.Instances) {
 				yield(ViewKey{Kind: kind})
 			}
 		case ViewGateways:

@@ -144,8 +144,8 @@ func (t *Target) sameSocket(o Target) bool {
 	return t.Port == o.Port && t.PortName == o.PortName && t.Endpoint == o.Endpoint
 }
 
-func (t *Target) of(k model.ServiceKey) bool {
-	return t.Host == k.Host && t.Namespace == k.Namespace && t.Cluster == k.Cluster
+func (t *Target) service() model.ServiceKey {
+	return model.ServiceKey{Host: t.Host, Namespace: t.Namespace, Cluster: t.Cluster}
 }
 
 // without gives a copy of a list without some of it; mostly nothing is left.
@@ -165,7 +165,7 @@ func (s *step) setInstance(k model.InstanceKey, key model.ServiceKey, in *backin
 	old, _ := s.instances.get(k)
 	if old != nil {
 		statements = without(old.statements, func(x *statement) bool { return x.service == key && x.workload == "" })
-		targets = without(old.Targets.Targets, func(t *Target) bool { return t.of(key) })
+		targets = without(old.Targets.Targets, func(t *Target) bool { return t.service() == key })
 	}
 	if in != nil {
 		statements, targets = append(statements, in.statement), append(targets, in.targets...)

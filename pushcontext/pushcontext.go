@@ -125,6 +125,8 @@ func (p *PushContext) View(key ViewKey, r *Reader) (v View, rev uint64) {
 		}
 	case ViewTargets:
 		return p.targets(r)
+	case ViewPeers:
+		return p.peers(r)
 	case ViewGateways:
 		if v := p.Gateways; v != nil {
 			return v, v.rev
@@ -143,7 +145,7 @@ func (p *PushContext) SameSince(key ViewKey, r *Reader) uint64 {
 		if h := p.Host(key.Host); h != nil {
 			return h.MeaningRev
 		}
-	case ViewTargets:
+	case ViewTargets, ViewPeers: // which service the peers serve changes with the targets only
 		_, rev := p.targets(r)
 		return rev
 	}
@@ -161,6 +163,17 @@ func (p *PushContext) targets(r *Reader) (View, uint64) {
 	default:
 		return i.Targets, i.Rev
 	}
+}
+
+// peers resolves the first service that the reader's workload serves; who serves none has no peers.
+func (p *PushContext) peers(r *Reader) (View, uint64) {
+	i := p.Instance(r.Instances...)
+	if i == nil || len(i.Targets.Targets) == 0 {
+		return nil, p.Version
+	}
+	_, rev := p.targets(r)
+	v := p.Service(i.Targets.Targets[0].service())
+	return &v.peers, max(rev, v.rev)
 }
 
 func (p *PushContext) hostView(key ViewKey, r *Reader) (View, uint64) {
@@ -198,7 +211,7 @@ func (p *PushContext) Keys(kind ViewKind) iter.Seq[ViewKey] {
 					return
 				}
 			}
-		case ViewTargets, ViewGateways, ViewMesh:
+		case ViewTargets, ViewPeers, ViewGateways, ViewMesh:
 			yield(ViewKey{Kind: kind})
 		}
 	}

@@ -11,15 +11,20 @@ import (
 type ViewKind uint8
 
 // The view kinds. A key of kind ViewService or ViewShape names a host, which is resolved to one
-// service for the reader (see [HostView.Resolve]); ViewTargets, ViewGateways and ViewMesh exist once per reader.
+// service for the reader (see [HostView.Resolve]); ViewTargets, ViewPeers, ViewGateways and ViewMesh exist once per
+// reader.
 const (
 	ViewService  ViewKind = iota // *ServiceView: shape and endpoints
 	ViewShape                    // *ShapeView: everything but the endpoints
 	ViewPort                     // *PortView: the services that share a port number
 	ViewTargets                  // *TargetsView: what the reader's own workload serves
+	ViewPeers                    // *PeersView: the endpoints of the first service that the reader's own workload serves
 	ViewGateways                 // *GatewaysView: all Gateways, with the VirtualServices bound to them
 	ViewMesh                     // *MeshView: mesh-wide settings
 )
+
+// OfReader reports whether a view of the kind is that of the reader's own workload.
+func (k ViewKind) OfReader() bool { return k == ViewTargets || k == ViewPeers }
 
 // ViewKey names a view within a snapshot, as seen by one reader.
 type ViewKey struct {
@@ -119,6 +124,15 @@ type ServiceView struct {
 	Networks  Networks         // that its endpoints are on, of those with gateways; a gateway known by name is there once for each address
 	LeftOut   []model.LeftOut  // candidates that serve nobody, by Addr
 	Demoted   []model.ShardKey // stale for so long that other members see their endpoints at lower priority; sorted
+	peers     PeersView        // set by the Builder
+}
+
+// PeersView is a service as those that serve it look at it: among its endpoints are a proxy's peers, the
+// instances of its own workload.
+type PeersView struct {
+	base
+	Shape     *ShapeView
+	Endpoints []PortEndpoints // as in the ServiceView
 }
 
 // Port gives the endpoints behind a port name.

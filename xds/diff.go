@@ -58,6 +58,7 @@ func (d *differ) everything(since uint64) {
 	}
 	if !d.w.wildcard {
 		if whole != nil {
+			d.own()
 			return
 		}
 		all := d.w.sub.Clone()
@@ -75,7 +76,7 @@ func (d *differ) everything(since uint64) {
 		d.c.grow(d.t.size())
 	}
 	for _, kind := range d.w.gen.Kinds() {
-		if whole != nil && kind != pushcontext.ViewTargets {
+		if whole != nil && !kind.OfReader() {
 			continue
 		}
 		for key := range d.pc.Keys(kind) {
@@ -88,6 +89,20 @@ func (d *differ) everything(since uint64) {
 	}
 	lost.AndNot(live)
 	d.c.gone = append(d.c.gone, lost.ToArray()...)
+}
+
+// own offers what a roster of subscribed names leaves out: what is made from views of the proxy's own workload.
+func (d *differ) own() {
+	for _, kind := range d.w.gen.Kinds() {
+		if !kind.OfReader() {
+			continue
+		}
+		for _, id := range d.t.owned(d.w.typ, pushcontext.ViewKey{Kind: kind}) {
+			if d.w.sub.Contains(id) {
+				d.one(id, 0)
+			}
+		}
+	}
 }
 
 // view offers what a view has now and adds it to live.

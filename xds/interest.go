@@ -117,7 +117,7 @@ func drop[K comparable](m map[K]*roaring.Bitmap, k K, slot uint32) {
 func (in *interest) touched(d *pushcontext.Delta) *roaring.Bitmap {
 	out := roaring.New()
 	var r pushcontext.Reader
-	for _, kind := range []pushcontext.ViewKind{pushcontext.ViewService, pushcontext.ViewShape, pushcontext.ViewPort} {
+	for _, kind := range []pushcontext.ViewKind{pushcontext.ViewService, pushcontext.ViewShape, pushcontext.ViewPort, pushcontext.ViewPeers} {
 		some := false
 		for k := range d.Keys(kind, &r) {
 			some = true

@@ -159,6 +159,9 @@ func (id *identity) metadata(m metadata, aliases map[model.ClusterID]model.Clust
 		c.Namespace = namespace
 	}
 	id.network = c.Network != ""
+	if err := m.self(c); err != nil {
+		return err
+	}
 	c.Interception = interception(m.text("INTERCEPTION_MODE"))
 	c.HTTP10 = m.flag("HTTP10")
 	c.ExposeServices = c.Type == gen.Router && m.flag("ISTHMUS_EXPOSE_SERVICES")
@@ -172,9 +175,18 @@ func (id *identity) metadata(m metadata, aliases map[model.ClusterID]model.Clust
 	if err := m.view(c); err != nil {
 		return err
 	}
+	c.Peers.Template = gen.TemplateOf(labels)
 	id.version = clip(m.text("ISTIO_VERSION"), maxVersion)
 	_, id.configured = m.fields["PROXY_CONFIG"]
 	return id.addresses(m.text("INSTANCE_IPS"))
+}
+
+// self reads whether the proxy asks for its peers, and the name that they share.
+func (m metadata) self(c *gen.Class) error {
+	if c.SelfDiscovery = m.flag("ENABLE_SELF_DISCOVERY"); !c.SelfDiscovery {
+		return nil
+	}
+	return m.name("WORKLOAD_NAME", &c.Peers.Workload)
 }
 
 // tls reads the files for mutual TLS. A set that lacks one of its files is of no use and not kept.

@@ -353,7 +353,7 @@ func (d *differ) all(yield func(*resource, uint32)) {
 		}
 	}
 	for _, kind := range d.w.gen.Kinds() {
-		if whole != nil && kind != pushcontext.ViewTargets {
+		if whole != nil && !kind.OfReader() {
 			continue
 		}
 		for key := range d.pc.Keys(kind) {

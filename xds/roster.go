@@ -7,12 +7,11 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
-	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/xds/gen"
 )
 
 // roster is all that one type has in one snapshot for the proxies of a class, but for what their own
-// workloads serve; or, for a subscription by names, what those names mean. It is worked out once, so
+// workloads serve; or, for a subscription by names, the same of what those names mean. It is worked out once, so
 // that one more proxy of a class costs no look-ups. It is immutable.
 type roster struct {
 	resources []*resource // each name once
@@ -148,8 +147,8 @@ func (d *differ) enrol() *roster {
 		for it := d.w.sub.Iterator(); it.HasNext(); {
 			id := it.Next()
 			name := d.t.name(id)
-			if k, _ := keyOf(d.w.gen, name); k.Kind == pushcontext.ViewTargets {
-				d.a.used |= perProxy // made from what the proxy's own workload serves
+			if k, ok := keyOf(d.w.gen, name); ok && k.Kind.OfReader() {
+				continue
 			}
 			x, _, sure := d.lookup(d.a, name)
 			if !sure {
@@ -162,7 +161,7 @@ func (d *differ) enrol() *roster {
 		return r
 	}
 	for _, kind := range d.w.gen.Kinds() {
-		if kind == pushcontext.ViewTargets {
+		if kind.OfReader() {
 			continue
 		}
 		for key := range d.pc.Keys(kind) {

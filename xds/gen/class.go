@@ -69,11 +69,21 @@ type Class struct {
 	// REQUESTED_NETWORK_VIEW), sorted, joined by commas; "" for all.
 	NetworkView string
 	Labels      Labels // of the proxy's workload (node metadata LABELS)
+	// SelfDiscovery: Envoy knows its peers, and so how much of its zone's traffic is its own (node metadata
+	// ENABLE_SELF_DISCOVERY).
+	SelfDiscovery bool
+	Peers         Peers // of a proxy with SelfDiscovery
 	// Scope is what configuration addressed to the proxy's workload says; nil for nothing, and for a router.
 	Scope *pushcontext.Scope
 	// GatewayPorts says at which of its own ports a router is reached at the ports of its own services, as
 	// "80:8080,443:8443", sorted by number.
 	GatewayPorts string
+}
+
+// Peers is what the instances of a proxy's workload have in common beside the service. It is comparable.
+type Peers struct {
+	Workload string // node metadata WORKLOAD_NAME; "" is any
+	Template string // see TemplateOf
 }
 
 // TLSFiles are paths on the proxy's own machine of PEM files: a certificate chain, its key, and the
@@ -106,6 +116,9 @@ const (
 	TraitPolicy
 	TraitScope        // Scope
 	TraitGatewayPorts // GatewayPorts
+	TraitRegion       // the region of Locality
+	TraitSelf         // SelfDiscovery
+	TraitPeers        // Peers
 )
 
 // asksFor reports whether the proxy wants the endpoints of a network; those of none it always does.
@@ -142,6 +155,9 @@ func (c Class) Keep(t Traits) Class {
 	if t&TraitLocality != 0 {
 		k.Locality = c.Locality
 	}
+	if t&TraitRegion != 0 {
+		k.Locality.Region = c.Locality.Region
+	}
 	if t&TraitFamilies != 0 {
 		k.IPv4, k.IPv6 = c.IPv4, c.IPv6
 	}
@@ -171,6 +187,12 @@ func (c Class) Keep(t Traits) Class {
 	}
 	if t&TraitGatewayPorts != 0 {
 		k.GatewayPorts = c.GatewayPorts
+	}
+	if t&TraitSelf != 0 {
+		k.SelfDiscovery = c.SelfDiscovery
+	}
+	if t&TraitPeers != 0 {
+		k.Peers = c.Peers
 	}
 	return k
 }

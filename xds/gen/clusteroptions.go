@@ -112,17 +112,20 @@ func asDownstream() *httpv3.HttpProtocolOptions {
 			Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}}}}
 }
 
-// applyTraffic sets locality weighting, the panic threshold, outlier detection and the mesh's connection
+// applyTraffic sets locality weighting or zone-aware balancing, the panic threshold, outlier detection and the mesh's connection
 // pool, as the policy for proxies of the namespace says. Where unready endpoints are sent there is no
 // panic: they take no traffic however many they are.
-func applyTraffic(out *clusterv3.Cluster, s *pushcontext.ShapeView, port model.Port, namespace string) {
-	p := policyOf(s, port, namespace)
+func applyTraffic(out *clusterv3.Cluster, s *pushcontext.ShapeView, port model.Port, c Class) {
+	p := policyOf(s, port, c.Namespace)
 	out.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{
 		HealthyPanicThreshold: &typev3.Percent{Value: float64(p.minHealthPercent)},
 	}
 	if p.weighted {
 		out.CommonLbConfig.LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
 			LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{}}
+	}
+	if !p.weighted {
+		applyZones(out, p.zones, c)
 	}
 	applyPool(out, s.Mesh.Config.GetDefaultTrafficPolicy().GetConnectionPool())
 	if out.GetType() != clusterv3.Cluster_ORIGINAL_DST {

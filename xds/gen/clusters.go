@@ -61,7 +61,7 @@ func (Clusters) Scope(v pushcontext.View) string {
 }
 
 func shapeTraits(s *pushcontext.ShapeView) Traits {
-	t := typeTraits(s) | tlsTraits(s) | passthroughTraits(s)
+	t := typeTraits(s) | tlsTraits(s) | passthroughTraits(s) | TraitSelf
 	if s.Resolution.IsDNS() {
 		t |= endpointTraits(s) | inlineSpread(s).traits() | TraitFamilies
 		if hasInlineTwins(s) {
@@ -152,7 +152,7 @@ func outboundCluster(s *pushcontext.ShapeView, c Class, name string) *clusterv3.
 		originalDst(out)
 	}
 	applyProtocol(out, port.Protocol, c)
-	applyTraffic(out, s, port, c.Namespace)
+	applyTraffic(out, s, port, c)
 	applyTLS(out, s, port, c)
 	return out
 }

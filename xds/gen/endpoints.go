@@ -13,7 +13,7 @@ import (
 )
 
 // Endpoints makes EDS resources: one assignment for each served port of a service whose endpoints
-// are pushed, empty if it has none. A service that proxies resolve by DNS has its endpoints in its
+// are pushed, empty if it has none, and one of the proxy's peers (see localCluster). A service that proxies resolve by DNS has its endpoints in its
 // cluster instead, so both types always agree on how a host is found.
 type Endpoints struct{}
 
@@ -22,17 +22,23 @@ func (Endpoints) TypeURL() string { return EndpointURL }
 
 // Kinds implements Generator.
 func (Endpoints) Kinds() []pushcontext.ViewKind {
-	return []pushcontext.ViewKind{pushcontext.ViewService}
+	return []pushcontext.ViewKind{pushcontext.ViewService, pushcontext.ViewPeers}
 }
 
 // Key implements Generator.
 func (Endpoints) Key(name string) (pushcontext.ViewKey, bool) {
+	if name == localCluster {
+		return pushcontext.ViewKey{Kind: pushcontext.ViewPeers}, true
+	}
 	host, _, ok := parseOutbound(name)
 	return pushcontext.ViewKey{Kind: pushcontext.ViewService, Host: host}, ok
 }
 
 // Traits implements Generator.
 func (Endpoints) Traits(v pushcontext.View) Traits {
+	if _, ok := v.(*pushcontext.PeersView); ok {
+		return peersTraits
+	}
 	s, ok := v.(*pushcontext.ServiceView)
 	if !ok {
 		return 0
@@ -97,6 +103,9 @@ func pushed(s *pushcontext.ShapeView, c Class) bool {
 
 // Names implements Generator.
 func (Endpoints) Names(v pushcontext.View, c Class) []string {
+	if _, ok := v.(*pushcontext.PeersView); ok {
+		return peersNames(c)
+	}
 	s, ok := v.(*pushcontext.ServiceView)
 	if !ok {
 		return nil
@@ -128,6 +137,9 @@ func portNamed(s *pushcontext.ShapeView, name string) (model.Port, bool) {
 
 // Build implements Generator.
 func (Endpoints) Build(v pushcontext.View, c Class, name string) ([]byte, error) {
+	if p, ok := v.(*pushcontext.PeersView); ok {
+		return peersAssignment(p, c, name)
+	}
 	s, ok := v.(*pushcontext.ServiceView)
 	if !ok {
 		return nil, errView(EndpointURL, v)

@@ -28,6 +28,7 @@ type scenario struct {
 	class    gen.Class
 	services []svc
 	targets  []pushcontext.Target
+	peers    []*model.Endpoint // of the proxy's own service
 }
 
 func (s scenario) resources(t testing.TB) []resource {
@@ -46,6 +47,9 @@ func (s scenario) views() []pushcontext.View {
 		for _, p := range x.ports {
 			ports[p.Number] = append(ports[p.Number], x)
 		}
+	}
+	if s.peers != nil {
+		views = append(views, &pushcontext.PeersView{Endpoints: group(s.peers)})
 	}
 	for n, with := range ports {
 		views = append(views, portView(n, s.mesh, with...))
@@ -78,6 +82,8 @@ func kindOf(v pushcontext.View) pushcontext.ViewKind {
 		return pushcontext.ViewPort
 	case *pushcontext.TargetsView:
 		return pushcontext.ViewTargets
+	case *pushcontext.PeersView:
+		return pushcontext.ViewPeers
 	}
 	return pushcontext.ViewMesh
 }
@@ -150,7 +156,7 @@ func scenarios() []scenario {
 			c.Extensions = gen.ExtIstioALPN | gen.ExtIstioMetadataExchange | gen.ExtIstioPeerMetadata | gen.ExtIstioStats
 		}), services: []svc{shop, db}, targets: targets[:1]},
 		{name: "tproxy", mesh: newMesh(), class: sidecar("c1", "shop", func(c *gen.Class) { c.Interception = gen.InterceptTProxy }), targets: targets[:2]},
-	}, append(secureScenarios(), policyScenarios()...)...)
+	}, append(append(secureScenarios(), policyScenarios()...), zoneScenario())...)
 }
 
 func TestGolden(t *testing.T) {

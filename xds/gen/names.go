@@ -14,6 +14,7 @@ const (
 	blackHoleCluster          = "BlackHoleCluster"
 	passthroughCluster        = "PassthroughCluster"
 	inboundPassthroughCluster = "InboundPassthroughCluster"
+	localCluster              = "local_cluster" // a static cluster of proxies with self-discovery
 	virtualOutbound           = "virtualOutbound"
 	virtualInbound            = "virtualInbound"
 	routerRoutePrefix         = "http."

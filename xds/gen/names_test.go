@@ -33,6 +33,7 @@ func TestKey(t *testing.T) {
 		{gen.Clusters{}, "PassthroughCluster", mesh, true},
 		{gen.Clusters{}, "InboundPassthroughCluster", mesh, true},
 		{gen.Endpoints{}, "outbound|80||a.example", service("a.example"), true},
+		{gen.Endpoints{}, "local_cluster", pushcontext.ViewKey{Kind: pushcontext.ViewPeers}, true},
 		{gen.Clusters{}, "outbound_.80_._.a.example", shape("a.example"), true},
 		{gen.Endpoints{}, "outbound_.80_._.a.example", service("a.example"), true},
 		{gen.Listeners{}, "passthrough_0.0.0.0_15443", mesh, true},

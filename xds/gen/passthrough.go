@@ -119,7 +119,7 @@ func forwardingCluster(s *pushcontext.ShapeView, c Class, name string) *clusterv
 	} else {
 		edsCluster(out)
 	}
-	applyTraffic(out, s, port, c.Namespace)
+	applyTraffic(out, s, port, c)
 	return out
 }
 

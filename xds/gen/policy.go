@@ -35,9 +35,9 @@ func labelTraits(label string) Traits {
 	return 0
 }
 
-// policy is how endpoints behind one port of a service are spread. Precedence: the locality setting of
-// the DestinationRule, then the service's own traffic distribution, then the mesh's locality setting.
-// Zone-aware balancing (zoneAwareLbSetting), which would go before each of these, is not served.
+// policy is how endpoints behind one port of a service are spread. Precedence: the zone-aware setting of the
+// DestinationRule, its locality setting, the service's own traffic distribution, the mesh's zone-aware
+// setting unless the rule has one that is off, the mesh's locality setting.
 type policy struct {
 	rule             *pushcontext.DestinationPolicy // in force, if any
 	outlier          *networking.OutlierDetection   // in force, if any
@@ -48,7 +48,9 @@ type policy struct {
 	failover         []*networking.LocalityLoadBalancerSetting_Failover
 	distribute       []*networking.LocalityLoadBalancerSetting_Distribute
 	weighted         bool // locality weights decide how traffic is spread
-	own              bool // the rule decides about localities
+	// zones: Envoy itself prefers endpoints of its zone among those of its region.
+	zones *networking.ZoneAwareLoadBalancerSetting
+	own   bool // the rule decides about localities
 }
 
 // policyOf gives what holds for proxies of a namespace.
@@ -65,7 +67,9 @@ func makePolicy(s *pushcontext.ShapeView, r rule) policy {
 	if m := p.outlier.GetMinHealthPercent(); m > 0 && s.Traffic == model.TrafficAny {
 		p.sendUnhealthy, p.minHealthPercent = false, uint32(min(m, 100))
 	}
-	switch l := r.balancer.GetLocalityLbSetting(); {
+	switch l, z := r.balancer.GetLocalityLbSetting(), r.balancer.GetZoneAwareLbSetting(); {
+	case zoneAware(z):
+		p.within(z)
 	case l != nil:
 		p.own = true
 		p.spread(l)
@@ -73,6 +77,8 @@ func makePolicy(s *pushcontext.ShapeView, r rule) policy {
 		p.labels = []string{labelNetwork, labelRegion, labelZone}
 	case s.Traffic == model.TrafficPreferSameNode:
 		p.labels = []string{labelNetwork, labelRegion, labelZone, labelSubzone, labelNode}
+	case z == nil && zoneAware(s.Mesh.Config.GetZoneAwareLbSetting()):
+		p.within(s.Mesh.Config.GetZoneAwareLbSetting())
 	default:
 		p.spread(s.Mesh.Config.GetLocalityLbSetting())
 	}
@@ -111,7 +117,10 @@ func (p *policy) traits() Traits {
 			t |= labelTraits(key)
 		}
 	}
-	if p.region || len(p.distribute) > 0 {
+	switch {
+	case p.zones != nil:
+		t |= TraitRegion
+	case p.region || len(p.distribute) > 0:
 		t |= TraitLocality
 	}
 	return t
@@ -203,7 +212,7 @@ func labelPriority(prefer []preference, e *model.Endpoint) uint32 {
 
 func (p *policy) localityPriority(from, to model.Locality) uint32 {
 	switch {
-	case from == to:
+	case from == to, p.zones != nil && from.Region == to.Region:
 		return 0
 	case from.Region == to.Region && from.Zone == to.Zone:
 		return 1

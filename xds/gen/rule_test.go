@@ -77,15 +77,15 @@ func TestPolicyPrecedence(t *testing.T) {
 	shares := []string{"p0 r1/z1 w=10: 10.0.0.1:80*1", "p0 r1/z2 w=90: 10.0.0.2:80*1"}
 	distribute := &localitySetting{Distribute: []*networking.LocalityLoadBalancerSetting_Distribute{{From: "r1/*", To: map[string]uint32{"r1/z1/*": 10, "r1/z2/*": 90}}}}
 	lost := map[string]model.Reason{"10.0.0.3:80": model.ReasonLocalityWeight}
-	on := setting(&localitySetting{})
-	zoneAware := localities(nil)
-	zoneAware.LoadBalancer.ZoneAwareLbSetting = &networking.ZoneAwareLoadBalancerSetting{Enabled: wrapperspb.Bool(true)}
+	onSetting := setting(&localitySetting{})
+	regions := []string{"p0 r1/z1 w=1: 10.0.0.1:80*1", "p0 r1/z2 w=1: 10.0.0.2:80*1", "p1 r2/z1 w=1: 10.0.0.3:80*1"}
+	on, off := &zoneSetting{Enabled: wrapperspb.Bool(true)}, &zoneSetting{Enabled: wrapperspb.Bool(false)}
 	for _, c := range []selectCase{
-		{name: "of the rule, without outlier detection", mesh: newMesh(on), svc: underRules(spread(), destination("shop", "r", localities(&localitySetting{}))), class: here, want: flat},
+		{name: "of the rule, without outlier detection", mesh: newMesh(onSetting), svc: underRules(spread(), destination("shop", "r", localities(&localitySetting{}))), class: here, want: flat},
 		{name: "of the rule, with it", mesh: newMesh(), svc: underRules(spread(), destination("shop", "r", detecting(localities(&localitySetting{})))), class: here, want: failed},
 		{name: "of the rule, with the mesh's outlier detection", mesh: newMesh(failover), svc: underRules(spread(), destination("shop", "r", localities(&localitySetting{}))), class: here, want: failed},
-		{name: "the mesh's where the rule has outlier detection alone", mesh: newMesh(on), svc: underRules(spread(), destination("shop", "r", detecting(&networking.TrafficPolicy{}))), class: here, want: failed},
-		{name: "turned off by the rule", mesh: newMesh(on, failover), class: here, want: flat,
+		{name: "the mesh's where the rule has outlier detection alone", mesh: newMesh(onSetting), svc: underRules(spread(), destination("shop", "r", detecting(&networking.TrafficPolicy{}))), class: here, want: failed},
+		{name: "turned off by the rule", mesh: newMesh(onSetting, failover), class: here, want: flat,
 			svc: underRules(spread(), destination("shop", "r", localities(&localitySetting{Enabled: wrapperspb.Bool(false)})))},
 		{name: "turned on by the rule", mesh: newMesh(failover, setting(&localitySetting{Enabled: wrapperspb.Bool(false)})), class: here, want: failed,
 			svc: underRules(spread(), destination("shop", "r", localities(&localitySetting{Enabled: wrapperspb.Bool(true)})))},
@@ -96,11 +96,24 @@ func TestPolicyPrecedence(t *testing.T) {
 		{name: "a traffic distribution goes before the mesh's", mesh: newMesh(setting(distribute)), svc: spread(near), class: here, want: failed},
 		{name: "a rule without locality setting leaves a traffic distribution", mesh: newMesh(setting(distribute)), class: here, want: failed,
 			svc: underRules(spread(near), destination("shop", "r", detecting(&networking.TrafficPolicy{})))},
-		{name: "zone-aware balancing is not served and changes nothing", mesh: newMesh(setting(distribute)), class: here, want: shares, left: lost,
-			svc: underRules(spread(), destination("shop", "r", zoneAware))},
-		{name: "of the port", mesh: newMesh(on), svc: underRules(spread(), destination("shop", "r", forPort(80, detecting(localities(distribute))))), class: here, want: shares, left: lost},
-		{name: "of another port", mesh: newMesh(on), svc: underRules(spread(), destination("shop", "r", forPort(81, detecting(localities(distribute))))), class: here, want: flat},
-		{name: "the port's replaces that for all ports", mesh: newMesh(on), class: here, want: flat, svc: underRules(spread(), func() *pushcontext.DestinationPolicy {
+		{name: "zone-aware balancing of the rule goes before the mesh's locality setting", mesh: newMesh(setting(distribute)), class: here, want: regions,
+			svc: underRules(spread(), destination("shop", "r", zoneAware(on, nil)))},
+		{name: "and before a traffic distribution", mesh: newMesh(), class: here, want: regions, svc: underRules(spread(near), destination("shop", "r", zoneAware(on, nil)))},
+		{name: "and before its own locality setting", mesh: newMesh(), class: here, want: regions, svc: underRules(spread(), destination("shop", "r", zoneAware(on, distribute)))},
+		{name: "a zone-aware setting without a word is on", mesh: newMesh(), class: here, want: regions, svc: underRules(spread(), destination("shop", "r", zoneAware(&zoneSetting{}, nil)))},
+		{name: "one that is off leaves the rule's locality setting", mesh: newMesh(), class: here, want: shares, left: lost,
+			svc: underRules(spread(), destination("shop", "r", zoneAware(off, distribute)))},
+		{name: "one that is off leaves a traffic distribution", mesh: newMesh(zonesOfMesh(on)), class: here, want: failed,
+			svc: underRules(spread(near), destination("shop", "r", zoneAware(off, nil)))},
+		{name: "one that is off replaces the mesh's", mesh: newMesh(zonesOfMesh(on), onSetting), class: here, want: flat,
+			svc: underRules(spread(), destination("shop", "r", zoneAware(off, nil)))},
+		{name: "zone-aware balancing of the mesh goes before its locality setting", mesh: newMesh(zonesOfMesh(on), setting(distribute)), class: here, want: regions, svc: spread()},
+		{name: "but after the rule's", mesh: newMesh(zonesOfMesh(on)), class: here, want: shares, left: lost, svc: underRules(spread(), destination("shop", "r", localities(distribute)))},
+		{name: "and after a traffic distribution", mesh: newMesh(zonesOfMesh(on)), class: here, want: failed, svc: spread(near)},
+		{name: "that of the mesh turned off", mesh: newMesh(zonesOfMesh(off), setting(distribute)), class: here, want: shares, left: lost, svc: spread()},
+		{name: "of the port", mesh: newMesh(onSetting), svc: underRules(spread(), destination("shop", "r", forPort(80, detecting(localities(distribute))))), class: here, want: shares, left: lost},
+		{name: "of another port", mesh: newMesh(onSetting), svc: underRules(spread(), destination("shop", "r", forPort(81, detecting(localities(distribute))))), class: here, want: flat},
+		{name: "the port's replaces that for all ports", mesh: newMesh(onSetting), class: here, want: flat, svc: underRules(spread(), func() *pushcontext.DestinationPolicy {
 			p := detecting(localities(distribute))
 			p.PortLevelSettings = forPort(80, inMode(networking.ClientTLSSettings_DISABLE)).PortLevelSettings
 			return destination("shop", "r", p)

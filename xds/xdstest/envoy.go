@@ -73,8 +73,15 @@ func NewEnvoy(p wire.Protocol, node *corev3.Node, dial func() (Stream, error)) *
 	for _, u := range []string{gen.ClusterURL, gen.EndpointURL, gen.ListenerURL, gen.RouteURL} {
 		e.types[u] = &typeState{sub: map[string]bool{}, have: map[string]string{}, recorded: map[string]string{}, unlisted: map[string]bool{}}
 	}
+	if node.GetMetadata().GetFields()["ENABLE_SELF_DISCOVERY"].GetStringValue() == "true" {
+		eds := e.types[gen.EndpointURL]
+		eds.asked, eds.sub[localCluster] = true, true
+	}
 	return e
 }
+
+// localCluster is the static cluster of an Envoy with self-discovery, whose endpoints it asks for first of all.
+const localCluster = "local_cluster"
 
 // ID is the id of the node that it says it is.
 func (e *Envoy) ID() string { return e.node.Id }
@@ -102,11 +109,15 @@ func (e *Envoy) Connect() error {
 
 // resume sends the first requests of a stream. While a cluster warms there is none for clusters.
 func (e *Envoy) resume() {
+	local := e.types[gen.EndpointURL].sub[localCluster]
+	if local {
+		e.first(gen.EndpointURL)
+	}
 	if e.deferred = len(e.warming) > 0; !e.deferred {
 		e.first(gen.ClusterURL)
 	}
 	for _, u := range []string{gen.EndpointURL, gen.ListenerURL, gen.RouteURL} {
-		if t := e.types[u]; t.asked && (u == gen.ListenerURL || len(t.sub) > 0) {
+		if t := e.types[u]; t.asked && (u != gen.EndpointURL || !local) && (u == gen.ListenerURL || len(t.sub) > 0) {
 			e.first(u)
 		}
 	}

@@ -31,16 +31,23 @@ func Expect(pc *pushcontext.PushContext, list []gen.Generator, c gen.Class, r *p
 		}
 		all[g.TypeURL()] = out
 	}
-	return subscribed(all)
+	return subscribed(all, c.SelfDiscovery)
 }
 
-// subscribed keeps the endpoints and routes that clusters and listeners ask for.
-func subscribed(all map[string]map[string]string) (map[string]map[string]string, error) {
+// subscribed keeps the endpoints and routes that clusters and listeners ask for, and the peers that an Envoy with
+// self-discovery does.
+func subscribed(all map[string]map[string]string, self bool) (map[string]map[string]string, error) {
 	endpoints, routes := map[string]string{}, map[string]string{}
+	var asked []string
 	for n, body := range all[gen.ClusterURL] {
-		if !usesEDS(body) {
-			continue
+		if usesEDS(body) {
+			asked = append(asked, n)
 		}
+	}
+	if self {
+		asked = append(asked, localCluster)
+	}
+	for _, n := range asked {
 		if e, ok := all[gen.EndpointURL][n]; ok {
 			endpoints[n] = e
 			continue
