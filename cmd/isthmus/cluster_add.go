@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/output"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/remote"
 	"github.com/isthmus-mesh/isthmus/secrets"
@@ -27,7 +27,7 @@ type clusterAdd struct {
 	server           string
 	tlsServerName    string
 	duration         time.Duration
-	dryRun           bool
+	dryRun           string // "", bothSides, or one of sides
 
 	out, progress io.Writer
 }
@@ -51,7 +51,7 @@ The name of the cluster is what its proxies have as CLUSTER_ID.`,
 		Example: `  isthmus cluster add west
   isthmus cluster add kind-west --name west --server https://172.18.0.3:6443
   isthmus cluster add --remote-kubeconfig west.yaml --name west --kubeconfig primary.yaml
-  isthmus cluster add west --dry-run -o yaml > west.yaml`,
+  isthmus cluster add west --dry-run=remote > remote.yaml`,
 		Args: atMostOne("CONTEXT"),
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -65,7 +65,7 @@ The name of the cluster is what its proxies have as CLUSTER_ID.`,
 	f.StringVar(&a.tlsServerName, "tls-server-name", "", "`NAME` in the certificate of the remote API server (default: that of CONTEXT, or the host of the URL)")
 	f.DurationVar(&a.duration, "token-duration", 365*24*time.Hour, "how long the token shall be valid; the API server may allow less")
 	a.reads.bind(c)
-	f.BoolVar(&a.dryRun, "dry-run", false, "print the manifests for both clusters, and change nothing")
+	bindDryRun(f, &a.dryRun)
 	a.bindFormat(c)
 	a.primary.bind(c)
 	a.wait.bind(c)
@@ -101,7 +101,7 @@ func (a *clusterAdd) run(ctx context.Context, context string) error {
 	if err != nil {
 		return fmt.Errorf("context %q: %w", far.context, err)
 	}
-	if a.dryRun {
+	if a.dryRun != "" {
 		return a.print(far, target)
 	}
 	if err := a.apply(ctx, far, target); ctx.Err() != nil {
@@ -120,10 +120,8 @@ func (a *clusterAdd) check(context string) error {
 		return usageError("--token-duration must be at least 10m: API servers give no shorter tokens")
 	case a.server != "" && !strings.HasPrefix(a.server, "https://"):
 		return usageError("--server must be a URL like https://HOST:PORT")
-	case a.dryRun && a.format == output.Text:
-		a.format = output.YAML
 	}
-	for _, check := range []func() error{func() error { return checkFormat(a.format) }, a.reads.check, a.wait.check} {
+	for _, check := range []func() error{func() error { return checkFormat(a.format) }, func() error { return checkDryRun(a.dryRun) }, a.reads.check, a.wait.check} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -131,12 +129,12 @@ func (a *clusterAdd) check(context string) error {
 	return nil
 }
 
-// validName refuses names that can't be both a cluster's id and part of the name of a Secret.
+// validName refuses names that can't be a cluster's id.
 func validName(name string) error {
-	if secrets.ValidCluster(name) && len(validation.IsDNS1123Subdomain(remote.SecretPrefix+name)) == 0 {
+	if secrets.ValidCluster(name) {
 		return nil
 	}
-	return usageError("%q can't be a cluster's name: give it one of lower-case letters, digits, '-' and '.' with --name", name)
+	return usageError("%q can't be a cluster's name: give it one of up to 63 letters, digits, '-', '_' and '.' with --name, with no '-' at an end and no '.' at the last place", name)
 }
 
 // apply changes both clusters.
@@ -190,7 +188,7 @@ func tokenLine(expires, asked time.Time) string {
 	return line
 }
 
-// refuse finds out, before anything is changed, whether it would be of no use.
+// refuse finds out, before anything is changed, whether it would be of no use, or do harm.
 func (a *clusterAdd) refuse(ctx context.Context, near, far *access, target remote.Target) error {
 	here, err := remote.ClusterUID(ctx, near.client)
 	if err != nil {
@@ -207,28 +205,72 @@ func (a *clusterAdd) refuse(ctx context.Context, near, far *access, target remot
 	if err != nil {
 		return fmt.Errorf("in the primary cluster (context %s): %w", near.context, err)
 	}
-	for _, o := range remote.Shared(registered, a.name, remote.SecretPrefix+a.name, target.Server) {
-		a.did("primary")(fmt.Sprintf("warning: %s in Secret %s/%s has the same API server: a cluster under two names counts twice", o.Cluster, a.namespace, o.Secret))
-	}
 	for _, o := range registered {
-		if o.Cluster == a.name && o.Secret != remote.SecretPrefix+a.name {
+		if o.Cluster == a.name && o.Secret != remote.SecretName(a.name) {
 			return fmt.Errorf("%s is registered by Secret %s/%s already, and of two the older one wins: take it out of there with 'isthmus cluster remove %s', or choose another --name",
 				a.name, a.namespace, o.Secret, a.name)
 		}
 	}
-	all, err := a.reach(ctx)
-	for _, c := range all {
-		if c.ID == a.name && c.ConfigCluster {
-			return usageError("%s is the name of the hub's own cluster: choose another with --name", a.name)
-		}
-	}
-	if err != nil || !a.on {
+	hub, err := a.reach(ctx)
+	if err := a.ownID(hub); err != nil {
 		return err
 	}
-	if why := useless(all, a.name); why != "" {
+	if err != nil {
+		return err
+	}
+	if twin, where := a.twin(ctx, there, target.Server, registered, hub); twin != "" {
+		return fmt.Errorf("nothing was changed: context %s is the cluster %s already, by %s, and a cluster under two names counts twice; take it out of there first, with 'isthmus cluster remove %s' if that is a Secret",
+			far.context, twin, where, twin)
+	}
+	if why := useless(hub, a.name); a.on && why != "" {
 		return fmt.Errorf("nothing was changed: %s", why)
 	}
 	return nil
+}
+
+// ownID refuses the primary's own id: what the hub says that is, or the default.
+func (a *clusterAdd) ownID(hub []debug.Cluster) error {
+	own := defaultClusterID
+	for _, c := range hub {
+		if c.ConfigCluster {
+			own = c.ID
+		}
+	}
+	if a.name == own {
+		return usageError("%s is the primary's own id: choose another with --name", a.name)
+	}
+	return nil
+}
+
+// twin is another name that the cluster is read under, and what registers it; "" if none is known. The hub knows of
+// all that it reads; of others their API servers are asked.
+func (a *clusterAdd) twin(ctx context.Context, uid, server string, registered []remote.Registration, hub []debug.Cluster) (name, where string) {
+	known := map[string]bool{a.name: true}
+	for _, c := range hub {
+		if c.UID == "" {
+			continue
+		}
+		if known[c.ID] = true; c.UID == uid && c.ID != a.name {
+			return c.ID, c.Credential.Source
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	for _, r := range registered {
+		switch {
+		case r.Cluster == a.name:
+			continue
+		case r.Server() == server:
+		case known[r.Cluster] || uid == "":
+			continue
+		default:
+			if other, err := r.ClusterUID(ctx); err != nil || other != uid {
+				continue // one that can't be reached is the matter of 'isthmus cluster check'
+			}
+		}
+		return r.Cluster, secretSource + a.namespace + "/" + r.Secret
+	}
+	return "", ""
 }
 
 // added is what came of it.
@@ -247,43 +289,4 @@ func (a *clusterAdd) report(r added) error {
 	t := output.Table{Header: []string{"CLUSTER", "SECRET", "SERVER", "EXPIRES", "STATE"}}
 	t.Add(r.Cluster, r.Secret, r.Server, r.Expires.UTC().Format(time.RFC3339), r.State)
 	return t.Write(a.out)
-}
-
-// placeholder stands for the token in what --dry-run prints.
-const placeholder = "TOKEN"
-
-// print shows what would be applied.
-func (a *clusterAdd) print(far *access, target remote.Target) error {
-	objects, err := remote.Manifests(a.namespace, a.reads.rights())
-	if err != nil {
-		return err
-	}
-	kubeconfig, err := target.Kubeconfig(placeholder)
-	if err != nil {
-		return err
-	}
-	secret := remote.Secret(a.namespace, a.name, nil)
-	delete(secret.Object, "data")
-	secret.Object["stringData"] = map[string]any{a.name: string(kubeconfig)} // for people
-	sides := []struct {
-		about   string
-		objects []*unstructured.Unstructured
-	}{
-		{"For the remote cluster: kubectl --context " + far.context + " apply -f FILE", objects},
-		{fmt.Sprintf("For the primary cluster. In place of %s put the output of:\n# kubectl --context %s -n %s create token %s --duration %s",
-			placeholder, far.context, a.namespace, remote.Account, a.duration), []*unstructured.Unstructured{secret}},
-	}
-	if a.format == output.JSON {
-		return output.Encode(a.out, output.JSON, map[string]any{"remote": objects, "primary": sides[1].objects})
-	}
-	for _, side := range sides {
-		fmt.Fprintln(a.out, "# "+side.about)
-		for _, o := range side.objects {
-			if err := output.Encode(a.out, output.YAML, o.Object); err != nil {
-				return err
-			}
-			fmt.Fprintln(a.out, "---")
-		}
-	}
-	return nil
 }

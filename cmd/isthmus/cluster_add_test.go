@@ -27,7 +27,7 @@ func TestClusterAddRotateRemove(t *testing.T) {
 	file := contexts(t, r, map[string]*env.Cluster{"primary": primary, "west": west}, "primary")
 
 	now(t, "", "cluster", "add", "west", "--kubeconfig", file, "--hub", r.url).want(t, exitOK,
-		"remote: ClusterRoleBinding isthmus-reader\n", "remote: token until ", "primary: Secret istio-system/istio-remote-secret-west\n",
+		"remote: ClusterRoleBinding isthmus-reader created\n", "remote: token until ", "primary: Secret istio-system/istio-remote-secret-west created\n",
 		"hub: west is synced: ", "west      istio-system/istio-remote-secret-west   "+west.URL)
 	if got := counts(t, r)["west"]; got.Total != 1 {
 		t.Errorf("west has %+v", got)
@@ -35,7 +35,7 @@ func TestClusterAddRotateRemove(t *testing.T) {
 	first := r.cluster(t, "west")
 
 	again := now(t, "", "cluster", "add", "west", "--kubeconfig", file, "--hub", r.url, "-o", "json")
-	again.want(t, exitOK)
+	again.want(t, exitOK, "remote: ClusterRole isthmus-reader unchanged\n", "primary: Secret istio-system/istio-remote-secret-west changed\n")
 	var report added
 	if err := json.Unmarshal([]byte(again.stdout), &report); err != nil || report.State != "live" || time.Until(report.Expires) < 24*time.Hour {
 		t.Errorf("%v: %+v", err, report)
@@ -47,7 +47,7 @@ func TestClusterAddRotateRemove(t *testing.T) {
 		t.Error("the cluster was detached while its token was renewed")
 	}
 
-	now(t, "", "cluster", "list", "-o", "wide", "--hub", r.url).want(t, exitOK, "istio-system/istio-remote-secret-west", "364d")
+	now(t, "", "cluster", "list", "-o", "wide", "--hub", r.url).want(t, exitOK, "364d      Secret istio-system/istio-remote-secret-west", r.path("primary.yaml"))
 	now(t, "", "cluster", "check", "west", "--kubeconfig", file).want(t, exitOK, "that the hub uses", "system:serviceaccount:istio-system:isthmus-reader")
 
 	now(t, "n\n", "cluster", "remove", "west", "--kubeconfig", file, "--hub", r.url).want(t, exitFailure, "nothing was removed")
@@ -70,15 +70,19 @@ func TestClusterAddRefuses(t *testing.T) {
 	primary.Apply(t, env.Namespace("istio-system"), registered("north", west.Kubeconfig(env.AdminToken)))
 	r := startKubeHub(t, primary)
 	r.untilReady(t)
-	file := contexts(t, r, map[string]*env.Cluster{"primary": primary, "west": west, "North_1": west}, "primary")
+	file := contexts(t, r, map[string]*env.Cluster{"primary": primary, "west": west}, "primary")
 	r.write(t, "other.yaml", registered("west", west.Kubeconfig(env.AdminToken)))
 	for _, test := range []struct {
 		args string
 		code int
 		says string
 	}{
-		{"west --name Kubernetes --server https://k", exitUsage, `"Kubernetes" can't be a cluster's name`},
-		{"North_1", exitUsage, "with --name"},
+		{"west --name Kubernetes --server https://k", exitUsage, "Kubernetes is the primary's own id"},
+		{"west --name North/1", exitUsage, `"North/1" can't be a cluster's name`},
+		{"west --dry-run=north", exitUsage, "want --dry-run, or --dry-run=remote or =primary"},
+		{"west", exitFailure, "context west is the cluster north already, by Secret istio-system/istio-remote-secret-north, and a cluster under two names counts twice"},
+		{"west --wait=false", exitFailure, "isthmus cluster remove north"},
+		{"west --server https://127.0.0.1:2 --wait=false", exitFailure, "is the cluster north already"},
 		{"primary --name west", exitUsage, "context primary is the primary cluster itself"},
 		{"nowhere", exitFailure, `no context "nowhere" for the remote cluster`},
 		{"", exitUsage, "name the remote cluster"},
@@ -112,27 +116,93 @@ func TestClusterAddDryRun(t *testing.T) {
 	primary, west := cs[0], cs[1]
 	r := &running{dir: t.TempDir()}
 	file := contexts(t, r, map[string]*env.Cluster{"primary": primary, "west": west}, "primary")
-	got := now(t, "", "cluster", "add", "west", "--kubeconfig", file, "--system-namespace", "mesh", "--server", "https://west.example:6443", "--tls-server-name", "api", "--dry-run")
-	got.want(t, exitOK, "# kubectl --context west -n mesh create token isthmus-reader --duration 8760h0m0s", "token: TOKEN", "server: https://west.example:6443", "tls-server-name: api")
-	if got.stderr != "" {
-		t.Errorf("stderr %q", got.stderr)
+	dry := func(more ...string) string {
+		got := now(t, "", append([]string{"cluster", "add", "west", "--kubeconfig", file, "--system-namespace", "mesh", "--server", "https://west.example:6443", "--tls-server-name", "api"}, more...)...)
+		if got.want(t, exitOK); got.stderr != "" {
+			t.Errorf("stderr %q", got.stderr)
+		}
+		return got.stdout
+	}
+	list, far, near := dry("--dry-run"), dry("--dry-run=remote"), dry("--dry-run=primary", "-o", "wide")
+	for part, text := range map[string]string{
+		"remote    ServiceAccount mesh/isthmus-reader\n": list, "primary   Secret mesh/istio-remote-secret-west\n": list,
+		"# for the remote cluster: kubectl --context west apply --server-side -f FILE\n---\n":      far,
+		"# kubectl --context west -n mesh create token isthmus-reader --duration 8760h0m0s\n---\n": near,
+		"token: TOKEN": near, "server: https://west.example:6443": near, "tls-server-name: api": near,
+	} {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is missing in:\n%s", part, text)
+		}
+	}
+	if strings.Contains(far, "kind: Secret") || strings.Contains(near, "kind: ClusterRole") || strings.Contains(list, "kind:") {
+		t.Error("what is for one cluster is printed for the other")
 	}
 	for _, c := range cs {
 		if _, err := c.Client.CoreV1().Namespaces().Get(t.Context(), "mesh", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("something was changed: %v", err)
 		}
 	}
-	far, near, _ := strings.Cut(got.stdout, "# For the primary cluster")
 	west.Apply(t, far)
-	primary.Apply(t, env.Namespace("mesh"), "#"+near)
+	primary.Apply(t, env.Namespace("mesh"), near)
 	if s, err := primary.Client.CoreV1().Secrets("mesh").Get(t.Context(), "istio-remote-secret-west", metav1.GetOptions{}); err != nil || len(s.Data["west"]) == 0 || s.Labels[secrets.Label] != "true" {
 		t.Errorf("the Secret is %+v, %v", s, err)
 	}
 	var both struct{ Remote, Primary []map[string]any }
-	js := now(t, "", "cluster", "add", "west", "--kubeconfig", file, "--dry-run", "-o", "json")
-	if err := json.Unmarshal([]byte(js.stdout), &both); err != nil || len(both.Remote) != 6 || len(both.Primary) != 1 {
-		t.Errorf("%v: %s", err, js.stdout)
+	js := dry("--dry-run", "-o", "json")
+	if err := json.Unmarshal([]byte(js), &both); err != nil || len(both.Remote) != 6 || len(both.Primary) != 1 {
+		t.Errorf("%v: %s", err, js)
 	}
+	var one struct {
+		Kind  string
+		Items []map[string]any
+	}
+	js = dry("--dry-run=remote", "-o", "json")
+	if err := json.Unmarshal([]byte(js), &one); err != nil || one.Kind != "List" || len(one.Items) != 6 {
+		t.Errorf("%v: %s", err, js)
+	}
+}
+
+// TestClusterAddAnyID: what the hub takes for a cluster's id, the command does too.
+func TestClusterAddAnyID(t *testing.T) {
+	t.Parallel()
+	cs := servers.Take(t, 2)
+	primary, west := cs[0], cs[1]
+	primary.Apply(t, env.Namespace("istio-system"))
+	west.Apply(t, shop("10.2.0.1"))
+	r := startKubeHub(t, primary, "--cluster-id", "home")
+	r.untilReady(t)
+	file := contexts(t, r, map[string]*env.Cluster{"primary": primary, "west": west}, "primary")
+	run := func(words ...string) result {
+		return now(t, "", append(append([]string{"cluster"}, words...), "--kubeconfig", file, "--hub", r.url)...)
+	}
+	run("add", "west", "--name", "home").want(t, exitUsage, "home is the primary's own id")
+	run("add", "west", "--name", "Cluster_1.A").want(t, exitOK, "hub: Cluster_1.A is synced")
+	if got := counts(t, r)["Cluster_1.A"]; got.Total != 1 {
+		t.Errorf("%+v", got)
+	}
+	run("add", "west", "--name", "Kubernetes").want(t, exitFailure, "is the cluster Cluster_1.A already")
+	run("remove", "Cluster_1.A", "--yes").want(t, exitOK, "hub: Cluster_1.A is gone")
+	run("add", "west", "--name", "Kubernetes").want(t, exitOK, "hub: Kubernetes is synced")
+}
+
+// TestClusterUnderTwoNames: two registrations of one cluster are a fault of the later one, wherever its API server is
+// said to be, and the hub tells.
+func TestClusterUnderTwoNames(t *testing.T) {
+	t.Parallel()
+	cs := servers.Take(t, 2)
+	primary, west := cs[0], cs[1].Link(t)
+	primary.Apply(t, env.Namespace("istio-system"), registered("north", west.Kubeconfig(env.AdminToken)))
+	r := startKubeHub(t, primary)
+	r.untilReady(t)
+	primary.Apply(t, registered("west", cs[1].Kubeconfig(env.AdminToken)))
+	r.log.until(t, "the cluster is told to be there twice", func() bool {
+		c := r.cluster(t, "west").Credential
+		return c != nil && strings.HasPrefix(c.Warning, "this is the cluster north under another name")
+	})
+	if c := r.cluster(t, "north").Credential; c.Warning != "" {
+		t.Errorf("north: %s", c.Warning)
+	}
+	now(t, "", "cluster", "list", "-o", "wide", "--hub", r.url).want(t, exitOK, "west      credential   Secret istio-system/istio-remote-secret-west", "its endpoints count twice")
 }
 
 // TestClusterAddElsewhere: another system namespace has rights of its own, and --wait=false asks no hub.

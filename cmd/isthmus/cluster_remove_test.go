@@ -44,7 +44,8 @@ func TestClusterRemoveInTheRightCluster(t *testing.T) {
 	run("add", "west").want(t, exitOK)
 
 	remove("west", "--remote-context", "east").want(t, exitUsage, "leads to another cluster than context east: nothing was removed")
-	run("add", "west", "--name", "other").want(t, exitOK, "warning: west in Secret istio-system/istio-remote-secret-west has the same API server")
+	run("add", "west", "--name", "other").want(t, exitFailure, "context west is the cluster west already")
+	primary.Apply(t, registered("other", west.Kubeconfig(env.AdminToken)))
 	remove("other", "--remote-context", "west").want(t, exitUsage, "west in Secret istio-system/istio-remote-secret-west is read with the same account: nothing was removed")
 	remove("other").want(t, exitOK)
 

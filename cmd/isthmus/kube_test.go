@@ -67,7 +67,7 @@ func TestServeReadsPrimaryAndRemotes(t *testing.T) {
 	if c := all[0]; c.ID != "Kubernetes" || c.SecretName != "" || c.SyncStatus != "synced" || !c.ConfigCluster {
 		t.Errorf("the config cluster is not first: %+v", c)
 	}
-	if c := r.cluster(t, "west"); c.SecretName != "istio-system/"+remote.SecretPrefix+"west" || c.SyncStatus != "synced" || c.State != "live" || c.Credential.Hash == "" {
+	if c := r.cluster(t, "west"); c.SecretName != "istio-system/"+remote.SecretName("west") || c.SyncStatus != "synced" || c.State != "live" || c.Credential.Hash == "" {
 		t.Errorf("west: %+v", c)
 	}
 	primary.Delete(t, secret)

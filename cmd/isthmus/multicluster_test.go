@@ -54,14 +54,26 @@ type shell struct {
 	home     *running // whose folder is ~
 	hub      *running
 	clusters map[string]*env.Cluster
-	file     string // kubeconfig
+	file     string            // kubeconfig
+	files    map[string]string // that commands wrote
+	token    string            // the variable TOKEN
 }
 
 func (s *shell) run(t *testing.T, c docCommand) {
 	t.Helper()
 	switch c.words[0] {
 	case "isthmus":
-		s.isthmus(t, c.words[1:])
+		said := s.isthmus(t, slices.Clone(c.words[1:slices.Index(append(c.words, ">"), ">")]))
+		if n := len(c.words); c.words[n-2] == ">" {
+			s.files[c.words[n-1]] = said
+		}
+	case "TOKEN=$(kubectl":
+		s.token = s.clusters[c.words[2]].Token(t, c.words[4]+"/"+c.words[7], 3600)
+	case "sed":
+		edit, end := regexp.MustCompile(`^"s/(.*)/(.*)/"$`).FindStringSubmatch(c.words[1]+" "+c.words[2]+" "+c.words[3]), slices.Index(c.words, "|")
+		c.stdin = strings.ReplaceAll(s.files[c.words[end-1]], edit[1], strings.ReplaceAll(edit[2], "$TOKEN", s.token))
+		c.words = c.words[end+1:]
+		s.kubectl(t, c)
 	case "kubectl":
 		s.kubectl(t, c)
 	case "curl":
@@ -75,7 +87,8 @@ func (s *shell) run(t *testing.T, c docCommand) {
 	}
 }
 
-func (s *shell) isthmus(t *testing.T, args []string) {
+// isthmus runs a command and gives what it prints.
+func (s *shell) isthmus(t *testing.T, args []string) string {
 	t.Helper()
 	if args[0] == "serve" {
 		for i := range args {
@@ -84,7 +97,7 @@ func (s *shell) isthmus(t *testing.T, args []string) {
 		other := &running{dir: t.TempDir(), log: newLogbook()}
 		other.start(t, args[1:]...)
 		other.untilReady(t)
-		return
+		return ""
 	}
 	c, _, err := newRoot(nil).Find(args)
 	if err != nil {
@@ -96,7 +109,9 @@ func (s *shell) isthmus(t *testing.T, args []string) {
 	if c.Flags().Lookup("hub") != nil {
 		args = append(args, "--hub", s.hub.url)
 	}
-	now(t, "y\n", args...).want(t, exitOK)
+	got := now(t, "y\n", args...)
+	got.want(t, exitOK)
+	return got.stdout
 }
 
 // kubectl does what kubectl would.
@@ -116,6 +131,7 @@ func (s *shell) kubectl(t *testing.T, c docCommand) {
 			files = append(files, c.words[i])
 		case "-n":
 			i++
+		case "--server-side":
 		default:
 			words = append(words, w)
 		}
@@ -124,7 +140,9 @@ func (s *shell) kubectl(t *testing.T, c docCommand) {
 	case "apply":
 		for _, f := range files {
 			text := c.stdin
-			if f != "-" {
+			if written, ok := s.files[f]; ok {
+				text = written
+			} else if f != "-" {
 				text = manifest(t, strings.TrimPrefix(f, "deploy/"))
 			}
 			cluster.Apply(t, text)
@@ -166,7 +184,7 @@ func TestMulticlusterPage(t *testing.T) {
 	west.Apply(t, shop("10.2.0.1"))
 	s := &shell{
 		home: &running{dir: t.TempDir()}, hub: &running{dir: t.TempDir(), log: newLogbook()},
-		clusters: map[string]*env.Cluster{"primary": primary, "west": west},
+		clusters: map[string]*env.Cluster{"primary": primary, "west": west}, files: map[string]string{},
 	}
 	s.file = contexts(t, s.home, s.clusters, "primary")
 	commands := docCommands(t, "../../docs/multicluster.md")

@@ -22,7 +22,7 @@ type primary struct {
 
 func (p *primary) bind(c *cobra.Command) {
 	c.Flags().StringVar(&p.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` of the primary cluster (default: $KUBECONFIG or ~/.kube/config)")
-	c.Flags().StringVar(&p.context, "context", "", "its `CONTEXT` of the primary cluster (default: the current one)")
+	c.Flags().StringVar(&p.context, "context", "", "`CONTEXT` of the primary cluster (default: the current one)")
 	c.Flags().StringVar(&p.namespace, "system-namespace", remote.DefaultNamespace, "`NAMESPACE` of the Secrets in the primary cluster, and of the hub's account in remote ones")
 }
 

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -24,7 +25,7 @@ import (
 
 // What Istio's tools call Secrets with kubeconfigs by.
 const (
-	SecretPrefix  = "istio-remote-secret-"
+	secretPrefix  = "istio-remote-secret-"
 	clusterOption = "networking.istio.io/cluster" // annotation; tools read it, the hub does not
 )
 
@@ -86,12 +87,28 @@ func (t Target) Kubeconfig(token string) ([]byte, error) {
 	return out, nil
 }
 
+// SecretName is the name of the Secret that registers a cluster. An id may have characters that no object's name may:
+// they are replaced, and a hash keeps such names apart.
+func SecretName(cluster string) string {
+	name := secretPrefix + cluster
+	if len(validation.IsDNS1123Subdomain(name)) == 0 {
+		return name
+	}
+	plain := strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
+			return c
+		}
+		return '-'
+	}, strings.ToLower(cluster))
+	return secretPrefix + plain + "-" + secrets.Hash([]byte(cluster))[:8]
+}
+
 // Secret gives the Secret that registers a cluster, as it is applied.
 func Secret(namespace, cluster string, kubeconfig []byte) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Secret",
 		"metadata": map[string]any{
-			"name": SecretPrefix + cluster, "namespace": namespace,
+			"name": SecretName(cluster), "namespace": namespace,
 			"labels":      map[string]any{secrets.Label: "true"},
 			"annotations": map[string]any{clusterOption: cluster},
 		},

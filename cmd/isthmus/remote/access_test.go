@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/remote"
@@ -87,5 +88,22 @@ func TestManifestsNames(t *testing.T) {
 		if got := strings.Join(names, ", "); got != want {
 			t.Errorf("got %s\nwant %s", got, want)
 		}
+	}
+}
+
+// TestSecretNames: the Secret of a cluster has the name that Istio's tools give it, where that can be one; others differ
+// from each other.
+func TestSecretNames(t *testing.T) {
+	t.Parallel()
+	seen := map[string]string{}
+	for _, cluster := range []string{"west", "a.b", "Cluster_1", "cluster_1", "cluster-1", "a..b", ".a", "_", "A-_" + strings.Repeat("x", 60)} {
+		name := remote.SecretName(cluster)
+		if why := validation.IsDNS1123Subdomain(name); len(why) > 0 || !strings.HasPrefix(name, "istio-remote-secret-") || seen[name] != "" {
+			t.Errorf("%s: %s (%v), also of %q", cluster, name, why, seen[name])
+		}
+		seen[name] = cluster
+	}
+	if seen["istio-remote-secret-west"] != "west" || seen["istio-remote-secret-a.b"] != "a.b" {
+		t.Errorf("%v", seen)
 	}
 }

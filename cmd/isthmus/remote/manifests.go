@@ -116,20 +116,38 @@ func client(c dynamic.Interface, o *unstructured.Unstructured) (dynamic.Resource
 	return c.Resource(r).Namespace(o.GetNamespace()), nil
 }
 
-// Apply makes the objects exist as they are given and tells each that is done. Fields that others
-// added to them stay.
-func Apply(ctx context.Context, c dynamic.Interface, objects []*unstructured.Unstructured, done func(name string)) error {
+// Apply makes the objects exist as they are given and tells of each what was done: it was created, changed, or is
+// unchanged. Fields that others added to them stay.
+func Apply(ctx context.Context, c dynamic.Interface, objects []*unstructured.Unstructured, done func(what string)) error {
 	for _, o := range objects {
 		r, err := client(c, o)
 		if err != nil {
 			return err
 		}
-		if _, err := r.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: fieldManager, Force: true}); err != nil {
-			return fmt.Errorf("apply %s: %w", Name(o), err)
+		before, err := r.Get(ctx, o.GetName(), metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			before = nil // who may not read it may apply it
 		}
-		done(Name(o))
+		after, applyErr := r.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+		if applyErr != nil {
+			return fmt.Errorf("apply %s: %w", Name(o), applyErr)
+		}
+		done(Name(o) + " " + outcome(apierrors.IsNotFound(err), before, after))
 	}
 	return nil
+}
+
+// outcome says what applying did; before is nil if that is not known.
+func outcome(isNew bool, before, after *unstructured.Unstructured) string {
+	switch {
+	case isNew:
+		return "created"
+	case before == nil:
+		return "applied"
+	case before.GetResourceVersion() == after.GetResourceVersion():
+		return "unchanged"
+	}
+	return "changed"
 }
 
 // Delete removes the objects, those that exist, last first. Namespaces stay: they may hold more.
