@@ -24,13 +24,27 @@ type DestinationPolicy struct {
 // namespace, then those of the root namespace, each only if exported to the reader; within one namespace the
 // most specific host pattern, then the oldest rule (DestinationRule lookup of the Istio traffic API).
 func (s *ShapeView) Policy(namespace string) *DestinationPolicy {
-	root := s.Mesh.Config.GetRootNamespace()
-	places := []string{namespace, s.Key.Namespace, root}
+	return policyFor(s.Policies, namespace, s.Key.Namespace, s.Mesh.Config.GetRootNamespace())
+}
+
+// DestinationPolicies are the DestinationRules for a host, in the order of ShapeView.Policies.
+type DestinationPolicies struct {
+	Namespace string // of the service
+	Policies  []*DestinationPolicy
+}
+
+// Policy gives the rule in force for a reader's namespace, as ShapeView.Policy does.
+func (d *DestinationPolicies) Policy(namespace, root string) *DestinationPolicy {
+	return policyFor(d.Policies, namespace, d.Namespace, root)
+}
+
+func policyFor(policies []*DestinationPolicy, namespace, service, root string) *DestinationPolicy {
+	places := []string{namespace, service, root}
 	if namespace == root {
 		places = places[1:]
 	}
 	for _, place := range places {
-		for _, p := range s.Policies {
+		for _, p := range policies {
 			if p.Namespace == place && p.Export.Includes(namespace) {
 				return p
 			}

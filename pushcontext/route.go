@@ -29,6 +29,9 @@ type VirtualService struct {
 	// destination without a port has that of its service, if this has one port only; one that still has none
 	// means the port at which the request came in. Gateways of matches are names as in Gateways.
 	Spec *networking.VirtualService
+	// Hashed has, by host, those destinations of HTTP routes of which some DestinationRule chooses endpoints by
+	// a hash of the request.
+	Hashed map[string]*DestinationPolicies
 }
 
 // Derived is where values built from it are kept.
