@@ -16,12 +16,15 @@ type Config struct {
 	// ("trafficPolicy.connectionPool"), sorted. Where one of them changes whom the object is meant for, the
 	// whole object is not served.
 	NotServedFields []string
-	// Findings are what validation says of the object on its own, errors first. An object of which a part is
-	// refused has a Spec without that part.
+	// Findings are what is to be said of the object on its own, errors first. Each of NotServedFields has one.
 	Findings []Finding
-	Labels   Labels    // of the object
-	Created  time.Time // of the object
-	Source   Source
+	// Refused says that the object as it is now has an error: the rest of the row is what its last version
+	// without errors said, and Spec is nil if there has been none. Findings and Generation are of the refused version.
+	Refused    bool
+	Generation int64     // metadata.generation; 0 where the source has none
+	Labels     Labels    // of the object
+	Created    time.Time // of the object
+	Source     Source
 }
 
 // The kinds of mesh-wide configuration.
@@ -41,6 +44,8 @@ const (
 	ConfigWorkloadGroup      = "WorkloadGroup"      // Spec is *istio.io/api/networking/v1alpha3.WorkloadGroup
 	ConfigProxyConfig        = "ProxyConfig"        // Spec is *istio.io/api/networking/v1beta1.ProxyConfig
 	ConfigTelemetry          = "Telemetry"          // Spec is *istio.io/api/telemetry/v1alpha1.Telemetry
+	ConfigServiceEntry       = "ServiceEntry"       // without Spec, and there only with Findings: its services are rows of their own
+	ConfigWorkloadEntry      = "WorkloadEntry"      // without Spec, and there only with Findings: its workload is a row of its own
 	ConfigNetworkGateway     = "NetworkGateway"     // Spec is *NetworkGateway
 	ConfigResolvedHost       = "ResolvedHost"       // Name is a DNS name; Spec is *ResolvedHost
 )

@@ -114,9 +114,21 @@ type Service struct {
 	Ports     []Port // in source order
 	// Addresses are the service's virtual addresses in this registry's member: single addresses as
 	// full-length prefixes, CIDRs of a ServiceEntry as they are. Empty for headless and address-less.
-	Addresses       []netip.Prefix
-	Resolution      Resolution
-	External        bool     // outside the mesh (ServiceEntry MESH_EXTERNAL)
+	Addresses []netip.Prefix
+	// AutoAddress: the service has no address, and is given automatic ones, so that its ports can be told from those
+	// of others. Automatic are those that it was given before, as its source says: it keeps them if it can.
+	AutoAddress bool
+	Automatic   []netip.Addr
+	// AliasOf is the host of which the service is another name (ExternalName); "" if it is none.
+	AliasOf    string
+	Resolution Resolution
+	External   bool // outside the mesh (ServiceEntry MESH_EXTERNAL)
+	// AutoAddress asks for addresses of the mesh's automatic ranges: the service has none of its own, and connections
+	// to it can be told apart by nothing else.
+	AutoAddress bool
+	// Alias is the name that the service is another name of, in lower case and complete (ExternalName). If it is the host
+	// of a service, requests mean that one; else the rows of this service hold: a DNS name outside the mesh.
+	Alias           string
 	Selector        Selector // which workloads join as endpoints, beside Endpoints rows
 	ExportTo        []string // "*", ".", "~" or namespaces; empty = mesh default
 	ServiceAccounts []string // SPIFFE identities or subject alternate names

@@ -21,6 +21,9 @@ func (r *Resolution) UnmarshalText(text []byte) error {
 }
 
 // UnmarshalText is the opposite of MarshalText.
+func (s *Severity) UnmarshalText(text []byte) error { return unmarshalName(s, severityNames[:], text) }
+
+// UnmarshalText is the opposite of MarshalText.
 func (k *ShardKey) UnmarshalText(text []byte) error {
 	provider, cluster, ok := strings.Cut(string(text), "/")
 	if !ok {
