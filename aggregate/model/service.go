@@ -123,12 +123,6 @@ type Service struct {
 	AliasOf    string
 	Resolution Resolution
 	External   bool // outside the mesh (ServiceEntry MESH_EXTERNAL)
-	// AutoAddress asks for addresses of the mesh's automatic ranges: the service has none of its own, and connections
-	// to it can be told apart by nothing else.
-	AutoAddress bool
-	// Alias is the name that the service is another name of, in lower case and complete (ExternalName). If it is the host
-	// of a service, requests mean that one; else the rows of this service hold: a DNS name outside the mesh.
-	Alias           string
 	Selector        Selector // which workloads join as endpoints, beside Endpoints rows
 	ExportTo        []string // "*", ".", "~" or namespaces; empty = mesh default
 	ServiceAccounts []string // SPIFFE identities or subject alternate names
