@@ -120,9 +120,9 @@ type Service struct {
 	AutoAddress bool
 	Automatic   []netip.Addr
 	// AliasOf is the host of which the service is another name (ExternalName); "" if it is none.
-	AliasOf    string
-	Resolution Resolution
-	External   bool // outside the mesh (ServiceEntry MESH_EXTERNAL)
+	AliasOf         string
+	Resolution      Resolution
+	External        bool     // outside the mesh (ServiceEntry MESH_EXTERNAL)
 	Selector        Selector // which workloads join as endpoints, beside Endpoints rows
 	ExportTo        []string // "*", ".", "~" or namespaces; empty = mesh default
 	ServiceAccounts []string // SPIFFE identities or subject alternate names
