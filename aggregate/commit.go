@@ -2,7 +2,9 @@ package aggregate
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"reflect"
 	"runtime"
@@ -56,7 +58,11 @@ func (c *Controller) publish(in pushcontext.Commit, dirty int, begin, merged tim
 		age = end.Sub(c.oldest)
 		c.metrics.debounce.Observe(age.Seconds())
 	}
-	c.opts.Log.Info("commit", "version", pc.Version, "dirty", dirty, "endpoints", len(d.Endpoints), "shape", len(d.Shape),
+	level := slog.LevelInfo
+	if dirty == 0 && d.Empty() {
+		level = slog.LevelDebug // the state of a registry is all that is new
+	}
+	c.opts.Log.Log(context.Background(), level, "commit", "version", pc.Version, "dirty", dirty, "endpoints", len(d.Endpoints), "shape", len(d.Shape),
 		"mesh", d.Mesh, "reasons", strings.Join(in.Reasons, ","), "merge", merged.Sub(begin), "took", end.Sub(begin), "age", age)
 }
 

@@ -189,11 +189,12 @@ func TestOddRowsAreContained(t *testing.T) {
 	})
 }
 
-// One log line per commit, with what an operator needs; metrics under their names.
+// One log line per commit, with what an operator needs, or for debugging if nothing of it reaches a proxy; metrics
+// under their names.
 func TestCommitIsLoggedAndMeasured(t *testing.T) {
 	var out lockedBuffer
 	reg := prometheus.NewPedanticRegistry()
-	o := aggregate.Options{Log: slog.New(slog.NewTextHandler(&out, nil)), Registerer: reg}
+	o := aggregate.Options{Log: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})), Registerer: reg}
 	inBubble(t, o, func(h *hub) {
 		c1 := kube("c1")
 		r := registry(c1, service(c1, "a"))
@@ -209,6 +210,9 @@ func TestCommitIsLoggedAndMeasured(t *testing.T) {
 		lines := strings.Count(out.String(), "msg=commit")
 		if want := int(h.Current().Version); lines != want || !strings.Contains(out.String(), "version=2 dirty=1 endpoints=1 shape=0") || !strings.Contains(out.String(), "reasons=endpoint") {
 			t.Errorf("%d commit lines for %d versions:\n%s", lines, want, out.String())
+		}
+		if !strings.Contains(out.String(), "level=INFO msg=commit version=2 ") || !strings.Contains(out.String(), "level=DEBUG msg=commit version=3 dirty=0 ") {
+			t.Errorf("a commit of the state of a registry alone is for debugging:\n%s", out.String())
 		}
 		got := gather(t, reg)
 		for name, want := range map[string]float64{

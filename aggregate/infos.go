@@ -80,6 +80,12 @@ func (in *instance) why() (string, bool) {
 	return "syncing", false
 }
 
+// failing reports whether that is a fault.
+func (in *instance) failing() bool {
+	_, fault := in.why()
+	return fault
+}
+
 // orphan lists the endpoints of a service that nobody defines.
 func (m *merged) orphan(in *mergeInput) {
 	var out []model.LeftOut

@@ -207,16 +207,19 @@ func (c *Controller) detach(k model.ShardKey) {
 // takeFull applies a full truth. That of a replacement makes it take over: only the difference to
 // what the old instance contributed is a change.
 func (c *Controller) takeFull(m *attached, in *instance, full *model.ShardState, now time.Time) {
-	reason := "cluster"
+	reason, since := "cluster", now
 	if in == m.shadow {
+		if before := m.active.status; before.State == model.StateLive && !in.failing() {
+			since = before.Since // there was contact all the time
+		}
 		c.end(m.active)
 		m.active, m.shadow = in, nil
 		c.opts.Log.Info("registry replaced", "cluster", m.key.Cluster, "provider", m.key.Provider, "rows", full.Len())
 	}
 	in.synced, in.failures = true, 0
 	m.syncedAt, m.lastEvent = now, now
-	if in.status.State != model.StateLive {
-		in.status = model.Status{State: model.StateLive, Since: now, Problems: in.status.Problems}
+	if in.status.State != model.StateLive || since.Before(in.status.Since) {
+		in.status = model.Status{State: model.StateLive, Since: since, Problems: in.status.Problems}
 	}
 	if n := c.state.replace(c.state.shard(m.key), full, c.valid(m.key)); n > 0 {
 		c.note(laneShape, reason, now)

@@ -238,6 +238,40 @@ func TestBadRotations(t *testing.T) {
 	})
 }
 
+// A replacement that works at once is no new contact, one that did not work for a while ends a fault.
+func TestReplacementIsNoNewContact(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1 := kube("c1")
+		h.Attach(registry(c1, service(c1, "a")))
+		h.start()
+		h.quiet()
+		since := h.shard(c1).Status.Since
+		for _, statusFirst := range []bool{false, true} {
+			time.Sleep(time.Minute)
+			next := memory.New(c1)
+			h.Attach(next)
+			if h.quiet(); statusFirst {
+				next.Status(model.Status{State: model.StateLive})
+				h.quiet()
+			}
+			next.Replace(state(service(c1, "b")))
+			next.Status(model.Status{State: model.StateLive, Since: time.Now()})
+			if h.quiet(); h.shard(c1).Status.State != model.StateLive || !h.shard(c1).Status.Since.Equal(since) {
+				t.Errorf("live since %+v, want %s", h.shard(c1).Status, since)
+			}
+		}
+		next := memory.New(c1)
+		next.Fail(errors.New("refused"))
+		h.Attach(next)
+		h.quiet()
+		next.Replace(state(service(c1, "c")))
+		time.Sleep(2 * time.Minute)
+		if h.quiet(); h.service("c") == nil || !h.shard(c1).Status.Since.After(since) {
+			t.Errorf("after a fault: %+v", h.shard(c1).Status)
+		}
+	})
+}
+
 // A replacement that recovers takes over.
 func TestReplacementRecovers(t *testing.T) {
 	inBubble(t, aggregate.Options{}, func(h *hub) {
