@@ -21,7 +21,7 @@ type Connection struct {
 
 // Reader is the proxy's place in the mesh.
 func (c *Connection) Reader() pushcontext.Reader {
-	return pushcontext.Reader{Cluster: c.Class.Cluster, Namespace: c.Class.Namespace, Instances: c.Instances}
+	return pushcontext.Reader{Cluster: c.Class.Cluster, Namespace: c.Class.Namespace, Instances: c.Instances, Scope: c.Class.Scope}
 }
 
 func (st *stream) connection() (Connection, bool) {

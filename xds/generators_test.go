@@ -87,7 +87,7 @@ func (r *rig) agreesOne(e *xdstest.Envoy) {
 	}
 	proxies := r.server.Proxies()
 	status := proxies[slices.IndexFunc(proxies, func(p xds.ProxyStatus) bool { return p.ID == e.ID() })]
-	reader := &pushcontext.Reader{Cluster: status.Cluster, Namespace: status.Namespace, Instances: status.Instances}
+	reader := &pushcontext.Reader{Cluster: status.Cluster, Namespace: status.Namespace, Instances: status.Instances, Scope: status.Class.Scope}
 	pc := r.mesh.Hub.Current()
 	for _, g := range gen.All() {
 		r.owned(pc, g, status.Class, reader)

@@ -65,7 +65,7 @@ func (r *rig) expected(i int) map[string]map[string]string {
 		if p.ID != node(i).Id {
 			continue
 		}
-		reader := &pushcontext.Reader{Cluster: p.Cluster, Namespace: p.Namespace, Instances: p.Instances}
+		reader := &pushcontext.Reader{Cluster: p.Cluster, Namespace: p.Namespace, Instances: p.Instances, Scope: p.Class.Scope}
 		want, err := xdstest.Expect(r.mesh.Hub.Current(), xdstest.Generators(nil), p.Class, reader)
 		if err != nil {
 			r.Fatal(err)

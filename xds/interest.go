@@ -27,6 +27,8 @@ type interest struct {
 	mu        sync.Mutex
 	wide      [][viewKinds]*roaring.Bitmap          // guarded by mu; by type
 	instances map[model.InstanceKey]*roaring.Bitmap // guarded by mu
+	// namespaces are those of sidecars: what is addressed to workloads there concerns them.
+	namespaces map[string]*roaring.Bitmap // guarded by mu
 }
 
 type interestShard struct {
@@ -43,6 +45,7 @@ type typedKey struct {
 func newInterest(types int) *interest {
 	in := &interest{
 		seed: maphash.MakeSeed(), wide: make([][viewKinds]*roaring.Bitmap, types), instances: map[model.InstanceKey]*roaring.Bitmap{},
+		namespaces: map[string]*roaring.Bitmap{},
 	}
 	for i := range in.shards {
 		in.shards[i].keys = map[typedKey]*roaring.Bitmap{}
@@ -95,6 +98,16 @@ func (in *interest) setInstances(slot uint32, keys []model.InstanceKey, on bool)
 	}
 }
 
+func (in *interest) setNamespace(slot uint32, namespace string, on bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if on {
+		put(in.namespaces, namespace, slot)
+	} else {
+		drop(in.namespaces, namespace, slot)
+	}
+}
+
 func put[K comparable](m map[K]*roaring.Bitmap, k K, slot uint32) {
 	b := m[k]
 	if b == nil {
@@ -117,7 +130,9 @@ func drop[K comparable](m map[K]*roaring.Bitmap, k K, slot uint32) {
 func (in *interest) touched(d *pushcontext.Delta) *roaring.Bitmap {
 	out := roaring.New()
 	var r pushcontext.Reader
-	for _, kind := range []pushcontext.ViewKind{pushcontext.ViewService, pushcontext.ViewShape, pushcontext.ViewPort, pushcontext.ViewPeers} {
+	for _, kind := range []pushcontext.ViewKind{
+		pushcontext.ViewService, pushcontext.ViewShape, pushcontext.ViewPort, pushcontext.ViewPeers, pushcontext.ViewGateways,
+	} {
 		some := false
 		for k := range d.Keys(kind, &r) {
 			some = true
@@ -128,6 +143,7 @@ func (in *interest) touched(d *pushcontext.Delta) *roaring.Bitmap {
 		}
 	}
 	in.orInstances(out, d.Instances)
+	in.orNamespaces(out, d.Scopes)
 	return out
 }
 
@@ -155,6 +171,21 @@ func (in *interest) orInstances(out *roaring.Bitmap, keys []model.InstanceKey) {
 	defer in.mu.Unlock()
 	for _, k := range keys {
 		if b := in.instances[k]; b != nil {
+			out.Or(b)
+		}
+	}
+}
+
+// orNamespaces adds the sidecars of namespaces; "*" is all.
+func (in *interest) orNamespaces(out *roaring.Bitmap, namespaces []string) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, n := range namespaces {
+		if n == "*" {
+			for _, b := range in.namespaces {
+				out.Or(b)
+			}
+		} else if b := in.namespaces[n]; b != nil {
 			out.Or(b)
 		}
 	}

@@ -54,7 +54,7 @@ func (st *stream) letGo() {
 }
 
 // settled reports whether the proxy's class is known to be that of the turn before: the class depends on
-// the snapshot by the proxy's own addresses only.
+// the snapshot by the proxy's own addresses and by what is addressed to its workload only.
 func (st *stream) settled(pc *pushcontext.PushContext) bool {
 	seen := st.seen
 	st.seen = pc.Version
@@ -67,7 +67,7 @@ func (st *stream) settled(pc *pushcontext.PushContext) bool {
 		return false
 	}
 	d, ok := st.s.hub.Between(seen, pc.Version)
-	return ok && !d.Moves(st.id.instances)
+	return ok && !d.Moves(st.id.instances) && !d.Scoped(st.id.class.Namespace)
 }
 
 // settle makes the proxy's class current.

@@ -7,6 +7,7 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/xds/gen"
 )
 
@@ -31,11 +32,12 @@ type rosters struct {
 }
 
 // rosterGroup says which views a roster is made from: those that a proxy of the cluster and namespace
-// may see or, if names is not 0, those that the list of names with this hash is made from.
+// with the scope may see or, if names is not 0, those that the list of names with this hash is made from.
 type rosterGroup struct {
 	typ       int
 	cluster   model.ClusterID
 	namespace string
+	scope     *pushcontext.Scope
 	names     uint64
 }
 
@@ -119,7 +121,7 @@ func (s *rosters) store(version uint64, era uint32, g rosterGroup, a *audience, 
 // roster gives what the proxy is to have of the type, but for what its own workload serves. It is nil
 // if nobody else would have the same, or if a view can't be listed.
 func (d *differ) roster() *roster {
-	g := rosterGroup{typ: d.w.typ, cluster: d.a.reader.Cluster, namespace: d.a.reader.Namespace}
+	g := rosterGroup{typ: d.w.typ, cluster: d.a.reader.Cluster, namespace: d.a.reader.Namespace, scope: d.a.reader.Scope}
 	if !d.w.wildcard {
 		if g.names = d.w.subject; g.names == 0 {
 			return nil

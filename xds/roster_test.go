@@ -77,7 +77,7 @@ func (r *rig) holdTheirs(nodes []*corev3.Node, envoys []*xdstest.Envoy) {
 			r.Fatal(v)
 		}
 		s := status[nodes[i].Id]
-		reader := &pushcontext.Reader{Cluster: s.Cluster, Namespace: s.Namespace, Instances: s.Instances}
+		reader := &pushcontext.Reader{Cluster: s.Cluster, Namespace: s.Namespace, Instances: s.Instances, Scope: s.Class.Scope}
 		want, err := xdstest.Expect(r.mesh.Hub.Current(), gen.All(), s.Class, reader)
 		if err != nil {
 			r.Fatal(err)

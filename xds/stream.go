@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
 	"github.com/isthmus-mesh/isthmus/xds/wire"
 )
 
@@ -166,7 +167,7 @@ func (st *stream) end() error {
 		}
 	}
 	if st.id != nil {
-		st.s.interest.setInstances(st.slot, st.id.instances, false)
+		st.concern(false)
 	}
 	return nil
 }
@@ -263,7 +264,7 @@ func (st *stream) introduce(r *wire.Request) error {
 		return invalid("node %s is of cluster %q, which this hub does not know; check the node metadata CLUSTER_ID", id.id, id.class.Cluster)
 	}
 	st.id = id
-	st.s.interest.setInstances(st.slot, id.instances, true)
+	st.concern(true)
 	st.status.introduced(id)
 	st.counted = st.s.metrics.connected.join(versionLabel(id.version))
 	if id.ignored {
@@ -272,6 +273,14 @@ func (st *stream) introduce(r *wire.Request) error {
 	st.s.log.LogAttrs(st.ctx, slog.LevelInfo, "proxy connected", slog.String("proxy", id.id), slog.String("cluster", string(id.class.Cluster)),
 		slog.String("protocol", st.protocol.String()))
 	return nil
+}
+
+// concern says which changes may change the proxy's class, or ends that.
+func (st *stream) concern(on bool) {
+	st.s.interest.setInstances(st.slot, st.id.instances, on)
+	if st.id.class.Type == gen.Sidecar {
+		st.s.interest.setNamespace(st.slot, st.id.class.Namespace, on)
+	}
 }
 
 // foreign answers a type that has no resources: with nothing, once per subscription.
@@ -372,6 +381,9 @@ func (st *stream) widen(w *watch) {
 	st.forget(w)
 	w.wide = true
 	for _, k := range w.gen.Kinds() {
+		if k == pushcontext.ViewGateways && st.id.class.Type != gen.Router {
+			continue // nothing is made of it for a sidecar
+		}
 		st.s.interest.setWide(st.slot, w.typ, k, true)
 	}
 }
