@@ -82,7 +82,7 @@ func FuzzNode(f *testing.F) {
 			t.Errorf("%d bytes of labels are kept", len(c.Labels))
 		}
 		for k, v := range got.labels {
-			if len(k) > maxLabel || len(v) > maxLabel || len(got.labels) > maxLabels {
+			if len(k) > maxLabel || len(v) > maxLabel || len(got.labels) > maxLabels || c.Type != gen.Router {
 				t.Errorf("%d labels are kept, one of them %.400q: %.400q", len(got.labels), k, v)
 			}
 		}
@@ -126,6 +126,38 @@ func TestNodeNetworkViewAndLabels(t *testing.T) {
 			t.Errorf("%v: %v", c.meta, err)
 		case got.class.NetworkView != c.view || got.class.Labels != c.labels:
 			t.Errorf("%v: view %q, labels %q", c.meta, got.class.NetworkView, got.class.Labels)
+		}
+	}
+}
+
+// A proxy that asks for its peers says what they have in common with it.
+func TestNodePeers(t *testing.T) {
+	t.Parallel()
+	const id = "sidecar~10.0.0.1~a.b~b.svc.cluster.local"
+	for _, c := range []struct {
+		meta map[string]any
+		self bool
+		want gen.Peers
+		err  string
+	}{
+		{meta: map[string]any{"WORKLOAD_NAME": "web"}},
+		{meta: map[string]any{"WORKLOAD_NAME": strings.Repeat("w", 300)}},
+		{meta: map[string]any{"ENABLE_SELF_DISCOVERY": "false", "WORKLOAD_NAME": "web"}},
+		{meta: map[string]any{"ENABLE_SELF_DISCOVERY": "true"}, self: true},
+		{meta: map[string]any{"ENABLE_SELF_DISCOVERY": true, "WORKLOAD_NAME": "web", "LABELS": map[string]any{"pod-template-hash": "1a", "rollouts-pod-template-hash": "x"}}, self: true, want: gen.Peers{Workload: "web", Template: "1a"}},
+		{meta: map[string]any{"ENABLE_SELF_DISCOVERY": "true", "LABELS": map[string]any{"rollouts-pod-template-hash": "7f"}}, self: true, want: gen.Peers{Template: "7f"}},
+		{meta: map[string]any{"ENABLE_SELF_DISCOVERY": "true", "WORKLOAD_NAME": strings.Repeat("w", 300)}, err: "300 bytes"},
+	} {
+		got, err := parseNode(nodeBytes(t, id, c.meta), nil)
+		switch {
+		case c.err != "":
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%v: %v", c.meta, err)
+			}
+		case err != nil:
+			t.Errorf("%v: %v", c.meta, err)
+		case got.class.SelfDiscovery != c.self || got.class.Peers != c.want:
+			t.Errorf("%v: %v, %+v", c.meta, got.class.SelfDiscovery, got.class.Peers)
 		}
 	}
 }

@@ -173,7 +173,8 @@ func (h *historian) proxy() error {
 	switch {
 	case p == nil:
 		protocol := []string{"sotw", "delta"}[h.r.IntN(2)]
-		at := []string{fmt.Sprint("cluster=c", 1+h.r.IntN(3)), fmt.Sprint("ip=10.0.0.", h.r.IntN(6)), "locality=r/z1", "network=" + []string{"n1", "n2", ""}[h.r.IntN(3)]}
+		at := []string{fmt.Sprint("cluster=c", 1+h.r.IntN(3)), fmt.Sprint("ip=10.0.0.", h.r.IntN(6)), "locality=r/z1", "network=" + []string{"n1", "n2", ""}[h.r.IntN(3)],
+			fmt.Sprint("ENABLE_SELF_DISCOVERY=", h.r.IntN(2) == 0)}
 		h.note("proxy %s %s %s", name, protocol, at)
 		return h.w.connect(name, protocol, at)
 	case !p.connected:
