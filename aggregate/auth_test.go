@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate"
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
 // demand is a PeerAuthentication: "STRICT" and so on, "" for none; with a selector if app is given, and
@@ -167,7 +168,7 @@ func TestClusterSetReach(t *testing.T) {
 		pc := h.quiet()
 		both := []string{"c2/10.0.0.2:8080", "c3/10.0.0.3:8080"}
 		for cluster, want := range map[model.ClusterID][]string{"c1": {"c1/10.0.0.1:8080"}, "c2": both, "c3": both, "c4": both} {
-			if d := cmp.Diff(want, addrs(pc.Host(host("a")).Resolve(cluster, "ns"), "http")); d != "" {
+			if d := cmp.Diff(want, addrs(pc.Host(host("a")).Resolve(&pushcontext.Reader{Cluster: cluster, Namespace: "ns"}), "http")); d != "" {
 				t.Errorf("%s: %s", cluster, d)
 			}
 		}

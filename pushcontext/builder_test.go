@@ -160,8 +160,8 @@ func checkClaims(t *testing.T, pc *PushContext, readers []*Reader) {
 				continue
 			}
 			for _, r := range readers {
-				want := host.Resolve(r.Cluster, r.Namespace)
-				if got := v.Means(host.Host, r.Cluster, r.Namespace); got == nil && want != nil || got != nil && (want == nil || want.Shape != got) {
+				want := host.Resolve(r)
+				if got := v.Means(host.Host, r); got == nil && want != nil || got != nil && (want == nil || want.Shape != got) {
 					t.Errorf("port %d: %s means %v to %v, elsewhere %v", n, host.Host, got, r, want)
 				}
 			}

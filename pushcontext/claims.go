@@ -3,8 +3,6 @@ package pushcontext
 import (
 	"maps"
 	"slices"
-
-	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
 // markRivals makes the ports of all services of a host dirty where one of several changed: which of
@@ -72,8 +70,8 @@ func (s *step) rivals(host string, port uint16) []*ShapeView {
 
 // Means gives the service that a host of Claims means to a reader, as [HostView.Resolve] does; nil if it
 // is none.
-func (v *PortView) Means(host string, cluster model.ClusterID, namespace string) *ShapeView {
-	w := winner{cluster: cluster, namespace: namespace}
+func (v *PortView) Means(host string, r *Reader) *ShapeView {
+	w := winner{reader: r}
 	for _, s := range v.Claims[host] {
 		w.beats(s)
 	}

@@ -28,8 +28,8 @@ type GatewayServer struct {
 	Selector  model.Labels // of routers in any namespace; empty selects all
 	Spec      *networking.Server
 	Hosts     []GatewayHost
-	// Bound are the VirtualServices that name the Gateway, that it may see, and that have a host in common with
-	// Hosts; oldest first.
+	// Bound are the VirtualServices that name the Gateway and have a host in common with Hosts, oldest first. A
+	// router serves those that are exported to its own namespace.
 	Bound []*VirtualService
 	Mesh  *MeshView
 }

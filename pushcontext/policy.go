@@ -22,9 +22,14 @@ type DestinationPolicy struct {
 // Policy gives the rule in force for a reader's namespace, nil if there is none. The rules of the
 // reader's own namespace come first (unless it is the root namespace), then those of the service's
 // namespace, then those of the root namespace, each only if exported to the reader; within one namespace the
-// most specific host pattern, then the oldest rule (DestinationRule lookup of the Istio traffic API).
-func (s *ShapeView) Policy(namespace string) *DestinationPolicy {
-	return policyFor(s.Policies, namespace, s.Key.Namespace, s.Mesh.Config.GetRootNamespace())
+// most specific host pattern, then the oldest rule (DestinationRule lookup of the Istio traffic API). Rules for
+// some workloads only are left out: see PolicyFor.
+func (s *ShapeView) Policy(namespace string) *DestinationPolicy { return s.PolicyFor(namespace, nil) }
+
+// PolicyFor is Policy for one workload: of rules of its own namespace for the same host pattern, those that select
+// it come first. Selects tells which do; nil selects none.
+func (s *ShapeView) PolicyFor(namespace string, selects func(selector model.Labels) bool) *DestinationPolicy {
+	return policyFor(s.Policies, namespace, s.Key.Namespace, s.Mesh.Config.GetRootNamespace(), selects)
 }
 
 // DestinationPolicies are the DestinationRules for a host, in the order of ShapeView.Policies.
@@ -35,20 +40,29 @@ type DestinationPolicies struct {
 
 // Policy gives the rule in force for a reader's namespace, as ShapeView.Policy does.
 func (d *DestinationPolicies) Policy(namespace, root string) *DestinationPolicy {
-	return policyFor(d.Policies, namespace, d.Namespace, root)
+	return d.PolicyFor(namespace, root, nil)
 }
 
-func policyFor(policies []*DestinationPolicy, namespace, service, root string) *DestinationPolicy {
+// PolicyFor gives the rule in force for a workload, as ShapeView.PolicyFor does.
+func (d *DestinationPolicies) PolicyFor(namespace, root string, selects func(selector model.Labels) bool) *DestinationPolicy {
+	return policyFor(d.Policies, namespace, d.Namespace, root, selects)
+}
+
+func policyFor(policies []*DestinationPolicy, namespace, service, root string, selects func(model.Labels) bool) *DestinationPolicy {
 	places := []string{namespace, service, root}
 	if namespace == root {
 		places = places[1:]
 	}
 	for _, place := range places {
 		for _, p := range policies {
-			if p.Namespace == place && p.Export.Includes(namespace) {
+			if p.Namespace == place && p.Export.Includes(namespace) && p.concerns(namespace, selects) {
 				return p
 			}
 		}
 	}
 	return nil
+}
+
+func (p *DestinationPolicy) concerns(namespace string, selects func(model.Labels) bool) bool {
+	return len(p.Selector) == 0 || p.Namespace == namespace && selects != nil && selects(p.Selector)
 }

@@ -185,7 +185,7 @@ func (p *PushContext) hostView(key ViewKey, r *Reader) (View, uint64) {
 	if key.Kind == ViewShape {
 		rev = h.ShapeRev
 	}
-	switch s := h.Resolve(r.Cluster, r.Namespace); {
+	switch s := h.Resolve(r); {
 	case s == nil:
 		return nil, rev
 	case key.Kind == ViewShape:

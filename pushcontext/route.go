@@ -1,6 +1,7 @@
 package pushcontext
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,8 @@ type VirtualService struct {
 	// Hashed has, by host, those destinations of HTTP routes of which some DestinationRule chooses endpoints by
 	// a hash of the request.
 	Hashed map[string]*DestinationPolicies
+	// Destinations are the hosts that its routes send to, mirrors too; sorted.
+	Destinations []string
 }
 
 // Derived is where values built from it are kept.
@@ -39,12 +42,8 @@ func (v *VirtualService) Derived() *Memo { return &v.memo }
 
 // Bound reports whether the VirtualService is bound to a gateway.
 func (v *VirtualService) Bound(gateway string) bool {
-	for _, g := range v.Gateways {
-		if g == gateway {
-			return true
-		}
-	}
-	return false
+	_, ok := slices.BinarySearch(v.Gateways, gateway)
+	return ok
 }
 
 // HostMatches reports whether a host, or all hosts of a pattern, are among those of another pattern: a host,

@@ -12,7 +12,6 @@ import (
 // pointers can be compared. A nil Scope is that of workloads to which nothing is addressed: they see all that is
 // exported to them.
 type Scope struct {
-	Namespace string
 	Sidecar   *Sidecar     // nil if none is in force
 	Telemetry []*Telemetry // of the root namespace, the namespace, the workload, in this order
 }
@@ -56,18 +55,25 @@ func (i Import) admits(namespace, host string) bool {
 	return (i.Namespace == "*" || i.Namespace == namespace) && HostMatches(i.Host, host)
 }
 
-// Imports reports whether a service is imported by any egress listener.
+// Imports reports whether a service is imported, by any egress listener or since an imported VirtualService sends
+// to it.
 func (s *Scope) Imports(shape *ShapeView) bool {
+	ok, _ := s.imports(shape)
+	return ok
+}
+
+// imports reports also whether an egress listener names the service.
+func (s *Scope) imports(shape *ShapeView) (ok, named bool) {
 	if s == nil || s.Sidecar == nil {
-		return true
+		return true, true
 	}
 	for i := range s.Sidecar.Egress {
 		if s.Sidecar.Egress[i].Admits(shape) {
-			return true
+			return true, true
 		}
 	}
-	_, ok := s.Sidecar.destinations[shape.Key.Host]
-	return ok
+	_, ok = s.Sidecar.destinations[shape.Key.Host]
+	return ok, false
 }
 
 // Admits reports whether the listener's own hosts import a service.

@@ -86,14 +86,19 @@ func boolCompare(a, b bool) int {
 	return -1
 }
 
-// Resolve gives the service that the host means to a proxy: a visible one, of its own member before
-// mesh-wide ones, among these of its own namespace before others, then by precedence. Nil if none is
-// visible.
-func (h *HostView) Resolve(cluster model.ClusterID, namespace string) *ServiceView {
+// Sees reports whether a reader may use the service and has it imported.
+func (r *Reader) Sees(s *ShapeView) bool {
+	return s.Visible(r.Cluster, r.Namespace) && r.Scope.Imports(s)
+}
+
+// Resolve gives the service that the host means to a reader: one that it sees; among these one that its Sidecar
+// names before one that only routes lead to, one of its own member before mesh-wide ones, of these one of its own
+// namespace before others, then by precedence. Nil if it sees none.
+func (h *HostView) Resolve(r *Reader) *ServiceView {
 	if h == nil {
 		return nil
 	}
-	w := winner{cluster: cluster, namespace: namespace}
+	w := winner{reader: r}
 	var found *ServiceView
 	for _, s := range h.Services {
 		if w.beats(s.Shape) {
@@ -105,20 +110,25 @@ func (h *HostView) Resolve(cluster model.ClusterID, namespace string) *ServiceVi
 
 // winner is the best for a reader of the services that it was shown, by precedence.
 type winner struct {
-	cluster   model.ClusterID
-	namespace string
-	shape     *ShapeView
+	reader *Reader
+	shape  *ShapeView
+	named  bool // by the reader's Sidecar
 }
 
 // beats reports whether the next service is better than all before.
 func (w *winner) beats(s *ShapeView) bool {
-	switch {
-	case !s.Visible(w.cluster, w.namespace):
-		return false
-	case w.shape == nil:
-	case s.Key.Namespace != w.namespace || w.shape.Key.Namespace == w.namespace || s.Key.Cluster != w.shape.Key.Cluster:
+	r := w.reader
+	if !s.Visible(r.Cluster, r.Namespace) {
 		return false
 	}
-	w.shape = s
+	imported, named := r.Scope.imports(s)
+	switch {
+	case !imported, w.named && !named:
+		return false
+	case w.shape == nil, named && !w.named:
+	case s.Key.Namespace != r.Namespace || w.shape.Key.Namespace == r.Namespace || s.Key.Cluster != w.shape.Key.Cluster:
+		return false
+	}
+	w.shape, w.named = s, named
 	return true
 }

@@ -114,7 +114,7 @@ func TestResolve(t *testing.T) {
 		if c.want >= 0 {
 			want = c.services[c.want]
 		}
-		if got := pc.Host("h").Resolve("c1", "mine"); got != want {
+		if got := pc.Host("h").Resolve(&Reader{Cluster: "c1", Namespace: "mine"}); got != want {
 			t.Errorf("%s: got %v", c.name, got)
 		}
 	}

@@ -20,7 +20,8 @@ const (
 	memoParts                      // on a ShapeView: *partCache
 	memoSpread                     // on a ServiceView and a ShapeView: spread
 	memoTwins                      // on a ServiceView and a ShapeView: bool
-	memoScope                      // on a ShapeView: *scope
+	memoScope                      // on a ShapeView: scope
+	memoSubsets                    // on a ServiceView and a ShapeView: subsets
 )
 
 // portSummary is what decides the class traits of a port's resources.
@@ -102,7 +103,7 @@ func literal(s *pushcontext.ShapeView) (netip.Addr, bool) {
 
 // traits are those that decide which services a proxy sees, and at which addresses.
 func (p *portSummary) traits() Traits {
-	t := TraitType | TraitInterception | TraitFamilies
+	t := TraitType | TraitInterception | TraitFamilies | TraitScope
 	if p.private || p.shared {
 		t |= TraitNamespace
 	}
@@ -141,9 +142,10 @@ func arrange(v *pushcontext.PortView, c Class) *arrangement {
 // visible yields the services that a class of proxies sees on a port, oldest first, one for each host.
 func visible(v *pushcontext.PortView, c Class) iter.Seq2[*pushcontext.ShapeView, model.Port] {
 	return func(yield func(*pushcontext.ShapeView, model.Port) bool) {
-		winners := winnersOf(v, c)
+		r := c.reader()
+		winners := winnersOf(v, r)
 		for _, s := range v.Services {
-			if !served(s) || !s.Visible(c.Cluster, c.Namespace) {
+			if !served(s) || !r.Sees(s) {
 				continue
 			}
 			if len(winners) > 0 {
@@ -158,15 +160,20 @@ func visible(v *pushcontext.PortView, c Class) iter.Seq2[*pushcontext.ShapeView,
 	}
 }
 
+// reader is how a class looks at views.
+func (c Class) reader() *pushcontext.Reader {
+	return &pushcontext.Reader{Cluster: c.Cluster, Namespace: c.Namespace, Scope: c.Scope}
+}
+
 // winnersOf gives the service that each contested host means to the class, whatever its ports:
 // clusters and endpoints are those of the same one.
-func winnersOf(v *pushcontext.PortView, c Class) map[string]*pushcontext.ShapeView {
+func winnersOf(v *pushcontext.PortView, r *pushcontext.Reader) map[string]*pushcontext.ShapeView {
 	if len(v.Claims) == 0 {
 		return nil
 	}
 	out := make(map[string]*pushcontext.ShapeView, len(v.Claims))
 	for host := range v.Claims {
-		out[host] = v.Means(host, c.Cluster, c.Namespace)
+		out[host] = v.Means(host, r)
 	}
 	return out
 }

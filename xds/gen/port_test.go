@@ -221,7 +221,7 @@ func TestIncident92OneVisibility(t *testing.T) {
 		if d := cmp.Diff(want, names(t, gen.Listeners{}, v, sidecar("c1", ns))); d != "" {
 			t.Errorf("namespace %s:\n%s", ns, d)
 		}
-		w := v.Means("x.example", "c1", ns)
+		w := v.Means("x.example", &pushcontext.Reader{Cluster: "c1", Namespace: ns})
 		if (w == nil) != (want == nil) || w != nil && w.Addresses["c1"][0].Addr().String()+"_5000" != want[0] {
 			t.Errorf("namespace %s: listeners and clusters disagree on what the host means", ns)
 		}

@@ -172,7 +172,7 @@ func unseen(pc *pushcontext.PushContext, v *pushcontext.ServiceView, r pushconte
 	case !v.Shape.Export.Includes(r.Namespace):
 		return fmt.Sprintf("%s: it is exported to %s, not to %s", model.ReasonHidden, strings.Join(exportTo(v.Shape.Export), ","), r.Namespace)
 	}
-	if used := pc.Host(key.Host).Resolve(r.Cluster, r.Namespace); used != v {
+	if used := pc.Host(key.Host).Resolve(&r); used != v {
 		return fmt.Sprintf("%s: for this proxy the host means the service of namespace %s", model.ReasonConflictLost, used.Shape.Key.Namespace)
 	}
 	return ""
