@@ -1,0 +1,298 @@
+package validate
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+func destinationRule(c *checker, s *networking.DestinationRule) {
+	switch {
+	case s.Host == "":
+		c.at("host").refuse(CodeRequired, "it names no host")
+	default:
+		c.at("host").unless(isPattern(s.Host), CodeHost, "%q is not a host: write a DNS name or \"*.suffix\"", s.Host)
+	}
+	c.exportTo(s.ExportTo, false)
+	if s.WorkloadSelector != nil {
+		at := c.at("workloadSelector.matchLabels")
+		at.selects(s.WorkloadSelector.MatchLabels)
+		at.selector(s.WorkloadSelector.MatchLabels)
+		c.at("exportTo").unless(len(s.ExportTo) == 0 || len(s.ExportTo) == 1 && s.ExportTo[0] == ".", CodeExportTo, "a rule with a workloadSelector is for its own namespace: write \".\"")
+	}
+	trafficPolicy(c.at("trafficPolicy"), s.TrafficPolicy)
+	seen := once[string]{}
+	for i, sub := range s.Subsets {
+		at := c.item("subsets", i)
+		if !at.at("name").unless(sub.GetName() != "", CodeRequired, "the subset has no name") {
+			continue
+		}
+		at.at("name").name(sub.Name)
+		seen.check(at.at("name"), sub.Name, CodeDuplicate, "subset")
+		at.at("labels").labels(sub.Labels)
+		trafficPolicy(at.at("trafficPolicy"), sub.TrafficPolicy)
+	}
+}
+
+// portPolicy is what the policies of all ports and of one have in common.
+type portPolicy interface {
+	proto.Message
+	GetLoadBalancer() *networking.LoadBalancerSettings
+	GetConnectionPool() *networking.ConnectionPoolSettings
+	GetOutlierDetection() *networking.OutlierDetection
+	GetTls() *networking.ClientTLSSettings
+}
+
+func trafficPolicy(c *checker, p *networking.TrafficPolicy) {
+	if p == nil {
+		return
+	}
+	if proto.Equal(p, &networking.TrafficPolicy{}) {
+		c.refuse(CodeRequired, "it says nothing: leave it out, or give it a setting")
+	}
+	onePolicy(c, p)
+	ports := once[uint32]{}
+	for i, l := range p.PortLevelSettings {
+		at := c.item("portLevelSettings", i)
+		if at.at("port.number").port(l.GetPort().GetNumber()) {
+			ports.check(at.at("port.number"), l.Port.Number, CodeDuplicate, "port")
+		}
+		onePolicy(at, l)
+	}
+	if t := p.Tunnel; t != nil {
+		at := c.at("tunnel")
+		at.at("protocol").unless(slices.Contains([]string{"", "CONNECT", "POST"}, t.Protocol), CodeProtocol, "%q is neither CONNECT nor POST", t.Protocol)
+		if !isAddress(t.TargetHost) {
+			at.at("targetHost").fqdn(t.TargetHost)
+		}
+		at.at("targetPort").port(t.TargetPort)
+		at.unless(p.ProxyProtocol == nil, CodeExclusive, "tunnel and proxyProtocol exclude each other: keep one of them")
+	}
+	if b := p.RetryBudget; b != nil {
+		if b.Percent != nil {
+			c.at("retryBudget.percent").percent(b.Percent.Value)
+		}
+		c.at("retryBudget.budgetInterval").duration(b.BudgetInterval, 0)
+	}
+}
+
+func onePolicy(c *checker, p portPolicy) {
+	loadBalancer(c.at("loadBalancer"), p.GetLoadBalancer(), p.GetOutlierDetection())
+	connectionPool(c.at("connectionPool"), p.GetConnectionPool())
+	outlier(c.at("outlierDetection"), p.GetOutlierDetection())
+	clientTLS(c.at("tls"), p.GetTls())
+}
+
+func loadBalancer(c *checker, l *networking.LoadBalancerSettings, outliers *networking.OutlierDetection) {
+	if l == nil {
+		return
+	}
+	if h := l.GetConsistentHash(); h != nil {
+		consistentHash(c.at("consistentHash"), h)
+	}
+	if w := l.Warmup; w != nil {
+		at := c.at("warmup")
+		at.at("duration").unless(w.Duration != nil, CodeRequired, "it has no duration")
+		at.at("duration").duration(w.Duration, time.Millisecond)
+		if w.MinimumPercent != nil {
+			at.at("minimumPercent").percent(w.MinimumPercent.Value)
+		}
+		if w.Aggression != nil {
+			at.at("aggression").unless(w.Aggression.Value >= 1, CodeRange, "%v is too small: it is at least 1", w.Aggression.Value)
+		}
+	}
+	//lint:ignore SA1019 objects may still have it
+	old := l.WarmupDurationSecs
+	c.unless(old == nil || l.Warmup == nil, CodeExclusive, "warmup and warmupDurationSecs exclude each other: keep warmup")
+	c.at("warmupDurationSecs").duration(old, time.Millisecond)
+	if (l.Warmup != nil || old != nil) && !warms(l) {
+		c.at("warmup").warn(CodeIneffective, "only ROUND_ROBIN and LEAST_REQUEST warm endpoints up")
+	}
+	locality(c.at("localityLbSetting"), l.LocalityLbSetting, outliers)
+}
+
+func warms(l *networking.LoadBalancerSettings) bool {
+	switch l.GetSimple() {
+	case networking.LoadBalancerSettings_RANDOM, networking.LoadBalancerSettings_PASSTHROUGH:
+		return false
+	}
+	return l.GetConsistentHash() == nil
+}
+
+func consistentHash(c *checker, h *networking.LoadBalancerSettings_ConsistentHashLB) {
+	switch k := h.HashKey.(type) {
+	case nil:
+		c.refuse(CodeRequired, "it says not what to hash: give it one of httpHeaderName, httpCookie, useSourceIp and httpQueryParameterName")
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpHeaderName:
+		c.at("httpHeaderName").header(k.HttpHeaderName)
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpQueryParameterName:
+		c.at("httpQueryParameterName").unless(k.HttpQueryParameterName != "", CodeRequired, "it names no parameter")
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpCookie:
+		c.at("httpCookie.name").unless(k.HttpCookie.GetName() != "", CodeRequired, "the cookie has no name")
+		c.at("httpCookie.ttl").duration(k.HttpCookie.GetTtl(), 0)
+		for i, a := range k.HttpCookie.GetAttributes() {
+			c.item("httpCookie.attributes", i).unless(a.GetName() != "", CodeRequired, "the attribute has no name")
+		}
+	}
+	if m := h.GetMaglev(); m != nil && m.TableSize != 0 {
+		c.at("maglev.tableSize").unless(m.TableSize <= 5000011, CodeRange, "%d is too large: at most 5000011", m.TableSize)
+		c.at("maglev.tableSize").unless(prime(m.TableSize), CodeRange, "%d is not a prime number", m.TableSize)
+	}
+	size := h.GetRingHash().GetMinimumRingSize()
+	c.at("ringHash.minimumRingSize").unless(size <= 8<<20, CodeRange, "%d is too large: at most %d", size, 8<<20)
+}
+
+// prime looks at numbers of a few millions at most.
+func prime(n uint64) bool {
+	if n < 2 || n > math.MaxUint32 {
+		return false
+	}
+	for d := uint64(2); d*d <= n; d++ {
+		if n%d == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func locality(c *checker, l *networking.LocalityLoadBalancerSetting, outliers *networking.OutlierDetection) {
+	if l == nil {
+		return
+	}
+	if len(l.Distribute) > 0 && len(l.Failover)+len(l.FailoverPriority) > 0 {
+		c.refuse(CodeExclusive, "distribute excludes failover and failoverPriority: keep one of them")
+	}
+	var from []string
+	for i, d := range l.Distribute {
+		at := c.item("distribute", i)
+		from = append(from, d.GetFrom())
+		at.at("from").locality(d.GetFrom())
+		sum := uint64(0)
+		var to []string
+		for _, k := range sorted(d.GetTo()) {
+			at.at("to[" + k + "]").locality(k)
+			at.at("to["+k+"]").unless(d.To[k] > 0, CodeWeight, "the weight is 0: leave the locality out")
+			sum += uint64(d.To[k])
+			to = append(to, k)
+		}
+		at.at("to").unless(sum == 100, CodeWeight, "the weights make %d, not 100", sum)
+		overlapping(at.at("to"), to)
+	}
+	overlapping(c.at("distribute"), from)
+	for i, f := range l.Failover {
+		at := c.item("failover", i)
+		at.unless(f.GetFrom() != "" && f.GetTo() != "", CodeRequired, "from and to are both needed")
+		at.unless(f.GetFrom() != f.GetTo() || f.GetFrom() == "", CodeLocality, "it fails over to itself")
+		for _, r := range []string{f.GetFrom(), f.GetTo()} {
+			at.unless(!strings.ContainsAny(r, "/*"), CodeLocality, "%q is not a region: failover knows regions only", r)
+		}
+	}
+	if len(l.Failover)+len(l.FailoverPriority) > 0 && outliers == nil {
+		c.warn(CodeIneffective, "without outlierDetection nothing fails over: add it to this policy")
+	}
+}
+
+// locality checks "region", "region/zone", "region/zone/subzone", with "*" as the last part.
+func (c *checker) locality(s string) {
+	parts := strings.Split(s, "/")
+	ok := s != "" && len(parts) <= 3
+	for i, p := range parts {
+		ok = ok && p != "" && (!strings.Contains(p, "*") || p == "*" && i == len(parts)-1)
+	}
+	c.unless(ok, CodeLocality, "%q is not a locality: write region/zone/subzone, the rest of which may be *", s)
+}
+
+// overlapping refuses localities of which one is part of another.
+func overlapping(c *checker, list []string) {
+	for i, a := range list {
+		for _, b := range list[i+1:] {
+			x, y := strings.TrimSuffix(a, "*"), strings.TrimSuffix(b, "*")
+			if strings.HasPrefix(x, y) && (x == y || strings.HasSuffix(y, "/") || y == "") || strings.HasPrefix(y, x) && (strings.HasSuffix(x, "/") || x == "") {
+				c.refuse(CodeLocality, "%q and %q overlap", a, b)
+			}
+		}
+	}
+}
+
+func connectionPool(c *checker, p *networking.ConnectionPoolSettings) {
+	if p == nil {
+		return
+	}
+	c.unless(p.Tcp != nil || p.Http != nil, CodeRequired, "it has neither tcp nor http")
+	t, h := p.Tcp, p.Http
+	for _, n := range []struct {
+		field string
+		value int32
+	}{
+		{"tcp.maxConnections", t.GetMaxConnections()}, {"http.http1MaxPendingRequests", h.GetHttp1MaxPendingRequests()}, {"http.http2MaxRequests", h.GetHttp2MaxRequests()},
+		{"http.maxRequestsPerConnection", h.GetMaxRequestsPerConnection()}, {"http.maxRetries", h.GetMaxRetries()}, {"http.maxConcurrentStreams", h.GetMaxConcurrentStreams()},
+	} {
+		c.at(n.field).atLeast(int64(n.value), 0)
+	}
+	for _, d := range []struct {
+		field   string
+		value   *durationpb.Duration
+		atLeast time.Duration
+	}{
+		{"tcp.connectTimeout", t.GetConnectTimeout(), time.Millisecond}, {"tcp.maxConnectionDuration", t.GetMaxConnectionDuration(), time.Millisecond}, {"tcp.idleTimeout", t.GetIdleTimeout(), 0},
+		{"tcp.tcpKeepalive.time", t.GetTcpKeepalive().GetTime(), time.Second}, {"tcp.tcpKeepalive.interval", t.GetTcpKeepalive().GetInterval(), time.Second},
+		{"http.idleTimeout", h.GetIdleTimeout(), 0}, {"http.http2KeepAlive.interval", h.GetHttp2KeepAlive().GetInterval(), time.Millisecond}, {"http.http2KeepAlive.timeout", h.GetHttp2KeepAlive().GetTimeout(), time.Millisecond},
+	} {
+		c.at(d.field).duration(d.value, d.atLeast)
+	}
+	if h.GetUseClientProtocol() {
+		c.at("http").unless(h.H2UpgradePolicy != networking.ConnectionPoolSettings_HTTPSettings_UPGRADE, CodeExclusive, "useClientProtocol excludes h2UpgradePolicy UPGRADE: keep one of them")
+	}
+}
+
+func outlier(c *checker, o *networking.OutlierDetection) {
+	if o == nil {
+		return
+	}
+	c.at("interval").duration(o.Interval, time.Millisecond)
+	c.at("baseEjectionTime").duration(o.BaseEjectionTime, time.Millisecond)
+	c.at("maxEjectionPercent").percent(float64(o.MaxEjectionPercent))
+	c.at("minHealthPercent").percent(float64(o.MinHealthPercent))
+	if o.FailurePercentageThreshold != nil {
+		c.at("failurePercentageThreshold").percent(float64(o.FailurePercentageThreshold.Value))
+	}
+	if !o.SplitExternalLocalOriginErrors && o.ConsecutiveLocalOriginFailures.GetValue() > 0 {
+		c.at("consecutiveLocalOriginFailures").refuse(CodeIneffective, "it needs splitExternalLocalOriginErrors: set that, or leave it out")
+	}
+	for i, code := range o.OutlierDetectionHttpErrorCodes {
+		c.item("outlierDetectionHttpErrorCodes", i).unless(code >= 200 && code <= 599, CodeStatus, "%d is not a status code: it is between 200 and 599", code)
+	}
+}
+
+func clientTLS(c *checker, t *networking.ClientTLSSettings) {
+	if t == nil {
+		return
+	}
+	files := t.ClientCertificate != "" || t.PrivateKey != "" || t.CaCertificates != ""
+	if (t.CredentialName != "" || t.CaCertCredentialName != "") && files {
+		c.refuse(CodeTLS, "credentialName and files exclude each other: keep one of them")
+	}
+	if t.InsecureSkipVerify.GetValue() && (t.CaCertificates != "" || len(t.SubjectAltNames) > 0) {
+		c.at("insecureSkipVerify").warn(CodeIneffective, "nothing is verified, so caCertificates and subjectAltNames do nothing")
+	}
+	switch t.Mode {
+	case networking.ClientTLSSettings_MUTUAL:
+		if t.CredentialName == "" {
+			c.at("clientCertificate").unless(t.ClientCertificate != "", CodeTLS, "mode MUTUAL needs a certificate of the client")
+			c.at("privateKey").unless(t.PrivateKey != "", CodeTLS, "mode MUTUAL needs the key of the client's certificate")
+		}
+	case networking.ClientTLSSettings_ISTIO_MUTUAL:
+		c.unless(!files && t.CredentialName == "" && t.CaCertCredentialName == "" && t.CaCrl == "", CodeTLS, "mode ISTIO_MUTUAL uses the mesh's own certificates: leave certificates, keys and credentialName out")
+	case networking.ClientTLSSettings_SIMPLE:
+		c.unless(t.ClientCertificate == "" && t.PrivateKey == "", CodeTLS, "mode SIMPLE shows no certificate: use MUTUAL, or leave clientCertificate and privateKey out")
+	case networking.ClientTLSSettings_DISABLE:
+		if files || t.CredentialName != "" || t.Sni != "" || len(t.SubjectAltNames) > 0 {
+			c.warn(CodeIneffective, "mode is DISABLE, so the rest does nothing")
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package validate
+
+import (
+	"fmt"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+func gateway(c *checker, s *networking.Gateway) {
+	c.at("selector").labels(s.Selector)
+	if len(s.Servers) == 0 {
+		c.at("servers").refuse(CodeRequired, "it has no servers")
+	}
+	names := once[string]{}
+	protocols := map[string]string{} // by port and address: which protocol the first server has there
+	for i, v := range s.Servers {
+		at := c.item("servers", i)
+		if v == nil {
+			at.refuse(CodeRequired, "the server is empty")
+			continue
+		}
+		server(at, v)
+		if v.Name != "" {
+			names.check(at.at("name"), v.Name, CodeDuplicate, "server")
+		}
+		place := fmt.Sprintf("%s:%d", v.Bind, v.GetPort().GetNumber())
+		if kind := listens(v); protocols[place] == "" {
+			protocols[place] = kind
+		} else if protocols[place] != kind {
+			at.at("port").warn(CodePort, "an earlier server speaks %s at port %d, this one %s: it can't be served there", protocols[place], v.GetPort().GetNumber(), kind)
+		}
+	}
+}
+
+// listens is what connections to a server begin with.
+func listens(v *networking.Server) string {
+	switch strings.ToLower(v.GetPort().GetProtocol()) {
+	case "http", "http2", "grpc", "grpc-web", "http_proxy":
+		return "HTTP"
+	case "https", "tls":
+		return "TLS"
+	}
+	if v.Tls != nil {
+		return "TLS"
+	}
+	return "TCP"
+}
+
+func server(c *checker, v *networking.Server) {
+	gatewayPort(c.at("port"), v.Port)
+	if v.Bind != "" {
+		at := c.at("bind")
+		if isUnix(v.Bind) {
+			at.unixPath(v.Bind)
+		} else {
+			at.unless(isAddress(v.Bind), CodeAddress, "%q is neither an address nor a unix domain socket", v.Bind)
+		}
+	}
+	if v.DefaultEndpoint != "" {
+		c.at("defaultEndpoint").warn(CodeIneffective, "a gateway has no default endpoint: route with a VirtualService")
+	}
+	c.at("hosts").unless(len(v.Hosts) > 0, CodeRequired, "it has no hosts: write \"*\" for all")
+	for i, h := range v.Hosts {
+		gatewayHost(c.item("hosts", i), h)
+	}
+	serverTLS(c, v)
+}
+
+func gatewayPort(c *checker, p *networking.Port) {
+	if p == nil {
+		c.refuse(CodeRequired, "it has no port")
+		return
+	}
+	c.at("number").port(p.Number)
+	if c.at("protocol").unless(p.Protocol != "", CodeRequired, "the port has no protocol") {
+		c.at("protocol").protocol(p.Protocol)
+	}
+	c.at("name").unless(p.Name != "", CodeRequired, "the port has no name")
+}
+
+// gatewayHost checks "host" and "namespace/host".
+func gatewayHost(c *checker, h string) {
+	namespace, host, both := strings.Cut(h, "/")
+	if !both {
+		namespace, host = "*", h
+	}
+	c.unless(namespace == "*" || namespace == "." || nameLabel.MatchString(namespace), CodeName, "%q is not a namespace, \".\" or \"*\"", namespace)
+	c.host(host)
+}
+
+func serverTLS(c *checker, v *networking.Server) {
+	t, kind := v.Tls, strings.ToLower(v.GetPort().GetProtocol())
+	at := c.at("tls")
+	switch {
+	case t == nil:
+		c.unless(kind != "https" && kind != "tls", CodeTLS, "protocol %s needs tls", strings.ToUpper(kind))
+		return
+	case t.HttpsRedirect && kind != "http" && kind != "http2" && kind != "grpc":
+		at.at("httpsRedirect").refuse(CodeTLS, "only a server of plain HTTP can redirect to HTTPS")
+	case kind == "http" || kind == "http2" || kind == "grpc":
+		if !onlyRedirects(t) {
+			at.refuse(CodeTLS, "protocol %s is plain: only httpsRedirect may stand here; use protocol HTTPS", strings.ToUpper(kind))
+		}
+		return
+	}
+	tlsSettings(at, t)
+}
+
+func onlyRedirects(t *networking.ServerTLSSettings) bool {
+	return t.Mode == networking.ServerTLSSettings_PASSTHROUGH && t.CredentialName == "" && len(t.CredentialNames) == 0 && t.ServerCertificate == "" && t.PrivateKey == "" && t.CaCertificates == "" && len(t.TlsCertificates) == 0
+}
+
+// tlsSettings checks the TLS of a server, of a gateway or of a sidecar.
+func tlsSettings(c *checker, t *networking.ServerTLSSettings) {
+	secret := t.CredentialName != "" || len(t.CredentialNames) > 0
+	files := t.ServerCertificate != "" || t.PrivateKey != "" || len(t.TlsCertificates) > 0
+	c.unless(!secret || !files && t.CaCertificates == "", CodeTLS, "credentialName and files exclude each other: keep one of them")
+	c.unless(t.CredentialName == "" || len(t.CredentialNames) == 0, CodeTLS, "credentialName and credentialNames exclude each other: keep one of them")
+	c.at("credentialNames").unless(len(t.CredentialNames) <= 2, CodeTLS, "at most two: one RSA and one ECDSA certificate")
+	c.at("tlsCertificates").unless(len(t.TlsCertificates) <= 2, CodeTLS, "at most two: one RSA and one ECDSA certificate")
+	switch t.Mode {
+	case networking.ServerTLSSettings_SIMPLE, networking.ServerTLSSettings_MUTUAL, networking.ServerTLSSettings_OPTIONAL_MUTUAL:
+		if !secret && len(t.TlsCertificates) == 0 {
+			c.at("serverCertificate").unless(t.ServerCertificate != "", CodeTLS, "mode %s needs a certificate: serverCertificate or credentialName", t.Mode)
+			c.at("privateKey").unless(t.PrivateKey != "", CodeTLS, "mode %s needs the key of its certificate: privateKey or credentialName", t.Mode)
+		}
+		if t.Mode != networking.ServerTLSSettings_SIMPLE && !secret {
+			c.at("caCertificates").unless(t.CaCertificates != "" || t.CaCertCredentialName != "" || t.InsecureSkipVerify.GetValue() || hasRoots(t), CodeTLS, "mode %s needs certificates of the clients' authorities: caCertificates", t.Mode)
+		}
+	case networking.ServerTLSSettings_ISTIO_MUTUAL:
+		c.unless(!secret && !files && t.CaCertificates == "", CodeTLS, "mode ISTIO_MUTUAL uses the mesh's own certificates: leave certificates, keys and credentialName out")
+	case networking.ServerTLSSettings_PASSTHROUGH, networking.ServerTLSSettings_AUTO_PASSTHROUGH:
+		if secret || files || t.CaCertificates != "" {
+			c.refuse(CodeTLS, "mode %s ends no TLS: leave certificates, keys and credentialName out", t.Mode)
+		}
+	}
+	versions(c, t)
+}
+
+func hasRoots(t *networking.ServerTLSSettings) bool {
+	for _, x := range t.TlsCertificates {
+		if x.GetCaCertificates() != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func versions(c *checker, t *networking.ServerTLSSettings) {
+	low, high := t.MinProtocolVersion, t.MaxProtocolVersion
+	if low != networking.ServerTLSSettings_TLS_AUTO && high != networking.ServerTLSSettings_TLS_AUTO {
+		c.at("minProtocolVersion").unless(low <= high, CodeTLS, "it is newer than maxProtocolVersion")
+	}
+	if low == networking.ServerTLSSettings_TLSV1_0 || low == networking.ServerTLSSettings_TLSV1_1 {
+		c.at("minProtocolVersion").warn(CodeTLS, "%s is not safe any more", low)
+	}
+	seen := once[string]{}
+	for i, s := range t.CipherSuites {
+		seen.check(c.item("cipherSuites", i), s, CodeDuplicate, "cipher suite")
+	}
+	for _, l := range []struct {
+		field string
+		list  []string
+	}{{"verifyCertificateHash", t.VerifyCertificateHash}, {"verifyCertificateSpki", t.VerifyCertificateSpki}} {
+		for i, h := range l.list {
+			c.item(l.field, i).unless(h != "", CodeTLS, "the hash is empty")
+		}
+	}
+}

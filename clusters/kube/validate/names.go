@@ -1,0 +1,207 @@
+package validate
+
+import (
+	"math"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+const maxHost = 255
+
+var (
+	dnsLabel   = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9_]{0,61}[a-zA-Z0-9])?$`)
+	nameLabel  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	labelName  = regexp.MustCompile(`^([a-z0-9A-Z]([-a-z0-9A-Z.]{0,251}[a-z0-9A-Z])?/)?[a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?$`)
+	labelValue = regexp.MustCompile(`^([a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?)?$`)
+	headerName = regexp.MustCompile("^:?[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
+)
+
+// isFQDN reports whether a text is a DNS name; a trailing dot is left aside.
+func isFQDN(s string) bool {
+	s = strings.TrimSuffix(s, ".")
+	if s == "" || len(s) > maxHost {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if !dnsLabel.MatchString(label) {
+			return false
+		}
+	}
+	return true
+}
+
+// isPattern reports whether a text is a DNS name, "*", or "*.suffix".
+func isPattern(s string) bool {
+	if s == "*" {
+		return true
+	}
+	if rest, ok := strings.CutPrefix(s, "*."); ok {
+		return isFQDN(rest)
+	}
+	return isFQDN(s)
+}
+
+func isAddress(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil
+}
+
+func isPrefix(s string) bool {
+	_, err := netip.ParsePrefix(s)
+	return err == nil
+}
+
+// isUnix reports whether a text is the address of a unix domain socket: a path, or a name after "@".
+func isUnix(s string) bool { return strings.HasPrefix(s, "unix:") }
+
+// unixPath checks the part of an address behind "unix:".
+func (c *checker) unixPath(s string) {
+	path := strings.TrimPrefix(s, "unix:")
+	c.unless(strings.HasPrefix(path, "/") || strings.HasPrefix(path, "@") && len(path) > 1, CodeAddress,
+		"%q is not a unix domain socket: write unix:/absolute/path or unix:@name", s)
+}
+
+// host checks a pattern or an address.
+func (c *checker) host(s string) bool {
+	return c.unless(isPattern(s) || isAddress(s), CodeHost, "%q is not a host: write a DNS name, \"*.suffix\" or an address", s)
+}
+
+// fqdn checks a name without wildcard.
+func (c *checker) fqdn(s string) bool {
+	if s == "" {
+		c.refuse(CodeRequired, "it names no host")
+		return false
+	}
+	return c.unless(isFQDN(s), CodeHost, "%q is not a DNS name", s)
+}
+
+func (c *checker) port(n uint32) bool {
+	return c.unless(n >= 1 && n <= math.MaxUint16, CodePort, "%d is not a port: it is between 1 and 65535", n)
+}
+
+// optionalPort accepts 0 for none.
+func (c *checker) optionalPort(n uint32) {
+	if n != 0 {
+		c.port(n)
+	}
+}
+
+func (c *checker) name(s string) bool {
+	return c.unless(nameLabel.MatchString(s), CodeName, "%q is not a name: lower-case letters, digits and '-', at most 63", s)
+}
+
+// labels checks labels, sorted by key.
+func (c *checker) labels(l map[string]string) {
+	for _, k := range sorted(l) {
+		c.unless(labelName.MatchString(k), CodeLabels, "%q is not the key of a label", k)
+		c.unless(labelValue.MatchString(l[k]), CodeLabels, "%q, the value of %q, is not the value of a label", l[k], k)
+	}
+}
+
+func sorted[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (c *checker) header(s string) {
+	c.unless(headerName.MatchString(s), CodeHeader, "%q is not the name of a header", s)
+}
+
+// regex checks a regular expression as proxies read it.
+func (c *checker) regex(s string) {
+	const longest = 1024
+	if !c.unless(len(s) <= longest, CodeRegex, "the regular expression has more than %d bytes", longest) {
+		return
+	}
+	if _, err := regexp.Compile(s); err != nil {
+		c.refuse(CodeRegex, "%q is not a regular expression of RE2: %v", s, err)
+	}
+}
+
+// duration checks that a duration, if there is one, is at least as long as what counts.
+func (c *checker) duration(d *durationpb.Duration, atLeast time.Duration) {
+	if d == nil {
+		return
+	}
+	if err := d.CheckValid(); err != nil {
+		c.refuse(CodeDuration, "it is not a duration")
+		return
+	}
+	c.unless(d.AsDuration() >= atLeast, CodeDuration, "%s is too short: it is at least %s", d.AsDuration(), atLeast)
+	if atLeast > 0 && d.AsDuration()%time.Millisecond != 0 {
+		c.refuse(CodeDuration, "%s is not a number of milliseconds", d.AsDuration())
+	}
+}
+
+// percent checks a share of a hundred.
+func (c *checker) percent(v float64) {
+	c.unless(v >= 0 && v <= 100, CodeRange, "%v is not a percentage: it is between 0 and 100", v)
+}
+
+func (c *checker) atLeast(v, least int64) {
+	c.unless(v >= least, CodeRange, "%d is too small: it is at least %d", v, least)
+}
+
+// exportTo checks a list of namespaces. Only a ServiceEntry may be for nobody.
+func (c *checker) exportTo(list []string, nobody bool) {
+	seen := map[string]bool{}
+	for i, e := range list {
+		at := c.item("exportTo", i)
+		switch {
+		case seen[e]:
+			at.refuse(CodeDuplicate, "%q is there twice", e)
+		case e == "~":
+			at.unless(nobody, CodeExportTo, "only a ServiceEntry may be exported to nobody (~)")
+		case e != "." && e != "*":
+			at.name(e)
+		}
+		seen[e] = true
+	}
+	if len(list) > 1 && (seen["*"] || seen["~"]) {
+		c.at("exportTo").refuse(CodeExportTo, "\"*\" and \"~\" stand alone: leave the others out")
+	}
+}
+
+// selector checks labels by which workloads are selected.
+func (c *checker) selector(l map[string]string) {
+	for _, k := range sorted(l) {
+		if strings.Contains(k+l[k], "*") {
+			c.refuse(CodeSelector, "wildcards are not understood in selectors: write the whole of %q", k+"="+l[k])
+			return
+		}
+	}
+	c.labels(l)
+}
+
+// selects warns of a selector that is there and says nothing.
+func (c *checker) selects(l map[string]string) {
+	if len(l) == 0 {
+		c.warn(CodeSelector, "it has no labels: name some, or leave it out")
+	}
+}
+
+// once refuses what is there twice.
+type once[K comparable] map[K]bool
+
+func (o once[K]) check(c *checker, k K, code, what string) {
+	if o[k] {
+		c.refuse(code, "%s %v is there twice", what, k)
+	}
+	o[k] = true
+}
+
+// protocols are those that a port may name, in lower case.
+var protocols = []string{"http", "http2", "https", "grpc", "grpc-web", "tcp", "tls", "udp", "mongo", "redis", "mysql", "hbone", "http_proxy"}
+
+func (c *checker) protocol(s string) bool {
+	return c.unless(slices.Contains(protocols, strings.ToLower(s)), CodeProtocol, "%q is not a protocol: it is one of %s", s, strings.ToUpper(strings.Join(protocols, ", ")))
+}

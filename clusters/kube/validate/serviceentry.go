@@ -1,0 +1,191 @@
+package validate
+
+import (
+	"net/netip"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+func serviceEntry(c *checker, s *networking.ServiceEntry) {
+	c.exportTo(s.ExportTo, true)
+	if len(s.Hosts) == 0 {
+		c.at("hosts").refuse(CodeRequired, "it has no hosts")
+	}
+	seen := once[string]{}
+	for i, h := range s.Hosts {
+		at := c.item("hosts", i)
+		if at.unless(isPattern(h) && h != "*", CodeHost, "%q is not a host: write a DNS name or \"*.suffix\"", h) {
+			seen.check(at, strings.ToLower(h), CodeDuplicate, "host")
+			if !strings.Contains(h, ".") {
+				at.warn(CodeHost, "%q has no domain: sidecars may take it for a Service of their own namespace", h)
+			}
+		}
+	}
+	cidr := addresses(c, s.Addresses)
+	names, all := servicePorts(c, s)
+	if s.WorkloadSelector != nil {
+		c.at("workloadSelector.labels").selects(s.WorkloadSelector.Labels)
+		c.at("workloadSelector.labels").selector(s.WorkloadSelector.Labels)
+		c.unless(len(s.Endpoints) == 0, CodeExclusive, "endpoints and workloadSelector exclude each other: keep one of them")
+	}
+	resolution(c, s, cidr)
+	for i, e := range s.Endpoints {
+		at := c.item("endpoints", i)
+		workload(at, e, s.Resolution == networking.ServiceEntry_DNS || s.Resolution == networking.ServiceEntry_DNS_ROUND_ROBIN)
+		for _, p := range sorted(e.GetPorts()) {
+			at.at("ports["+p+"]").unless(names[p], CodePort, "%q is none of the entry's ports: they are %s", p, strings.Join(all, ", "))
+		}
+	}
+	for i, n := range s.SubjectAltNames {
+		c.item("subjectAltNames", i).unless(n != "", CodeRequired, "the name is empty")
+	}
+}
+
+// addresses reports whether there is a range among the addresses.
+func addresses(c *checker, list []string) (ranges bool) {
+	seen := once[string]{}
+	for i, a := range list {
+		at := c.item("addresses", i)
+		if !at.unless(isAddress(a) || isPrefix(a), CodeAddress, "%q is neither an address nor a range", a) {
+			continue
+		}
+		seen.check(at, a, CodeDuplicate, "address")
+		if p, err := netip.ParsePrefix(a); err == nil && !p.IsSingleIP() {
+			ranges = true
+		}
+	}
+	return ranges
+}
+
+func servicePorts(c *checker, s *networking.ServiceEntry) (names map[string]bool, list []string) {
+	if len(s.Ports) == 0 {
+		c.at("ports").refuse(CodeRequired, "it has no ports")
+	}
+	names, numbers := map[string]bool{}, once[uint32]{}
+	for i, p := range s.Ports {
+		at := c.item("ports", i)
+		if at.at("number").port(p.GetNumber()) {
+			numbers.check(at.at("number"), p.Number, CodePort, "port")
+		}
+		if at.at("name").unless(p.GetName() != "", CodeRequired, "the port has no name") {
+			once[string](names).check(at.at("name"), p.Name, CodePort, "the name")
+			list = append(list, p.Name)
+		}
+		if p.GetProtocol() != "" {
+			at.at("protocol").protocol(p.Protocol)
+		}
+		at.at("targetPort").optionalPort(p.GetTargetPort())
+	}
+	return names, list
+}
+
+// resolution checks what goes with the way in which endpoints are found.
+func resolution(c *checker, s *networking.ServiceEntry, cidr bool) {
+	at := c.at("resolution")
+	wildcard := ""
+	for _, h := range s.Hosts {
+		if strings.HasPrefix(h, "*") {
+			wildcard = h
+		}
+	}
+	switch s.Resolution {
+	case networking.ServiceEntry_NONE:
+		at.unless(len(s.Endpoints) == 0, CodeExclusive, "NONE sends connections where they go: leave endpoints out, or use STATIC or DNS")
+		at.unless(s.WorkloadSelector == nil, CodeExclusive, "NONE sends connections where they go: leave workloadSelector out, or use STATIC or DNS")
+		for i, p := range s.Ports {
+			if p.GetTargetPort() != 0 && p.TargetPort != p.Number {
+				c.item("ports", i).at("targetPort").warn(CodeIneffective, "with resolution NONE connections keep their port")
+			}
+		}
+	case networking.ServiceEntry_STATIC:
+		at.unless(len(s.Endpoints) > 0 || s.WorkloadSelector != nil, CodeRequired, "STATIC needs endpoints or a workloadSelector")
+		for i, e := range s.Endpoints {
+			a := e.GetAddress()
+			c.item("endpoints", i).at("address").unless(a == "" || isAddress(a) || isUnix(a), CodeAddress, "%q is not an address: use resolution DNS for names", a)
+		}
+	case networking.ServiceEntry_DNS, networking.ServiceEntry_DNS_ROUND_ROBIN:
+		if len(s.Endpoints) == 0 && s.WorkloadSelector == nil {
+			at.unless(wildcard == "", CodeHost, "%q can't be resolved: give the entry endpoints, or use NONE", wildcard)
+		}
+		at.unless(s.Resolution == networking.ServiceEntry_DNS || len(s.Endpoints) <= 1, CodeExclusive, "DNS_ROUND_ROBIN has one endpoint at most")
+		c.at("addresses").unless(!cidr, CodeAddress, "a range goes with resolution NONE or STATIC only")
+	case networking.ServiceEntry_DYNAMIC_DNS:
+		at.unless(wildcard != "", CodeHost, "DYNAMIC_DNS is for wildcard hosts: use DNS for this one")
+		at.unless(len(s.Endpoints) == 0 && s.WorkloadSelector == nil, CodeExclusive, "DYNAMIC_DNS takes the host of the request: leave endpoints and workloadSelector out")
+	}
+}
+
+func workloadEntry(c *checker, w *networking.WorkloadEntry) { workload(c, w, true) }
+
+// workload checks an endpoint or a WorkloadEntry. Names are addresses only where something resolves them.
+func workload(c *checker, w *networking.WorkloadEntry, names bool) {
+	if w == nil {
+		c.refuse(CodeRequired, "the endpoint is empty")
+		return
+	}
+	at := c.at("address")
+	switch {
+	case w.Address == "":
+		at.unless(w.Network != "", CodeRequired, "it has neither address nor network")
+	case isUnix(w.Address):
+		at.unixPath(w.Address)
+		c.at("ports").unless(len(w.Ports) == 0, CodePort, "a unix domain socket has no ports")
+	case !isAddress(w.Address):
+		if names {
+			at.unless(isFQDN(w.Address), CodeAddress, "%q is neither an address nor a DNS name", w.Address)
+		}
+	default:
+		a, _ := netip.ParseAddr(w.Address)
+		at.unless(!a.IsUnspecified(), CodeAddress, "%s is nobody's address", a)
+	}
+	for _, k := range sorted(w.Ports) {
+		c.at("ports[" + k + "]").port(w.Ports[k])
+	}
+	c.at("labels").labels(w.Labels)
+}
+
+func workloadGroup(c *checker, g *networking.WorkloadGroup) {
+	if g.Template == nil {
+		c.at("template").refuse(CodeRequired, "it has no template")
+	} else {
+		c.at("template.address").unless(g.Template.Address == "", CodeExclusive, "each workload has its own address: leave it out")
+		c.at("template.labels").labels(g.Template.Labels)
+		for _, k := range sorted(g.Template.Ports) {
+			c.at("template.ports[" + k + "]").port(g.Template.Ports[k])
+		}
+	}
+	c.at("metadata.labels").labels(g.GetMetadata().GetLabels())
+	if g.Probe != nil {
+		probe(c.at("probe"), g.Probe)
+	}
+}
+
+func probe(c *checker, p *networking.ReadinessProbe) {
+	for _, n := range []struct {
+		field string
+		value int32
+	}{
+		{"initialDelaySeconds", p.InitialDelaySeconds}, {"timeoutSeconds", p.TimeoutSeconds}, {"periodSeconds", p.PeriodSeconds},
+		{"successThreshold", p.SuccessThreshold}, {"failureThreshold", p.FailureThreshold},
+	} {
+		c.at(n.field).atLeast(int64(n.value), 0)
+	}
+	switch m := p.HealthCheckMethod.(type) {
+	case nil:
+		c.refuse(CodeRequired, "it says not how to look: give it one of httpGet, tcpSocket, exec and grpc")
+	case *networking.ReadinessProbe_HttpGet:
+		at := c.at("httpGet")
+		at.at("port").port(m.HttpGet.GetPort())
+		at.at("scheme").unless(strings.EqualFold(m.HttpGet.GetScheme(), "http") || strings.EqualFold(m.HttpGet.GetScheme(), "https") || m.HttpGet.GetScheme() == "", CodeProtocol, "%q is neither HTTP nor HTTPS", m.HttpGet.GetScheme())
+		for i, h := range m.HttpGet.GetHttpHeaders() {
+			at.item("httpHeaders", i).header(h.GetName())
+		}
+	case *networking.ReadinessProbe_TcpSocket:
+		c.at("tcpSocket.port").port(m.TcpSocket.GetPort())
+	case *networking.ReadinessProbe_Grpc:
+		c.at("grpc.port").port(m.Grpc.GetPort())
+	case *networking.ReadinessProbe_Exec:
+		c.at("exec.command").unless(len(m.Exec.GetCommand()) > 0, CodeRequired, "it has no command")
+	}
+}

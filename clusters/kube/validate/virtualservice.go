@@ -1,0 +1,141 @@
+package validate
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+const meshGateway = "mesh"
+
+// virtualService checks a VirtualService. One without hosts is a delegate: routes that another takes in.
+func virtualService(c *checker, s *networking.VirtualService) {
+	c.exportTo(s.ExportTo, false)
+	mesh := gatewayNames(c, "gateways", s.Gateways) || len(s.Gateways) == 0
+	hosts(c, s, mesh)
+	if len(s.Http)+len(s.Tls)+len(s.Tcp) == 0 {
+		c.refuse(CodeRequired, "it has no routes: give it http, tls or tcp")
+	}
+	httpRoutes(c, s)
+	for i, t := range s.Tls {
+		tlsRoute(c.item("tls", i), t, s.Hosts)
+	}
+	for i, t := range s.Tcp {
+		tcpRoute(c.item("tcp", i), t)
+	}
+}
+
+func hosts(c *checker, s *networking.VirtualService, mesh bool) {
+	if len(s.Hosts) == 0 {
+		delegate(c, s)
+		return
+	}
+	seen := once[string]{}
+	for i, h := range s.Hosts {
+		at := c.item("hosts", i)
+		if !at.host(h) {
+			continue
+		}
+		at.unless(h != "*" || !mesh, CodeHost, "\"*\" is for gateways only: name the hosts, or leave mesh out of gateways")
+		seen.check(at, strings.ToLower(h), CodeDuplicate, "host")
+	}
+}
+
+// delegate checks a VirtualService without hosts.
+func delegate(c *checker, s *networking.VirtualService) {
+	switch {
+	case len(s.Gateways) > 0:
+		c.at("hosts").refuse(CodeRequired, "it names no hosts; what others delegate to (no hosts) names no gateways either")
+	case len(s.Tls)+len(s.Tcp) > 0:
+		c.at("hosts").refuse(CodeRequired, "it names no hosts; what others delegate to (no hosts) has http routes only")
+	}
+	for i, h := range s.Http {
+		c.item("http", i).at("delegate").unless(h.GetDelegate() == nil, CodeExclusive, "a delegate can't delegate: move the route to the VirtualService that has hosts")
+	}
+}
+
+// gatewayNames checks the names of gateways and reports whether the mesh is one.
+func gatewayNames(c *checker, field string, names []string) (mesh bool) {
+	for i, g := range names {
+		at := c.item(field, i)
+		if g == meshGateway {
+			mesh = true
+			continue
+		}
+		namespace, name, both := strings.Cut(g, "/")
+		if !both {
+			namespace, name = "", g
+		}
+		ok := (!both || nameLabel.MatchString(namespace) || namespace == ".") && (isFQDN(name))
+		at.unless(ok, CodeName, "%q is not a gateway: write a name, namespace/name, or mesh", g)
+	}
+	return mesh
+}
+
+func tlsRoute(c *checker, t *networking.TLSRoute, hosts []string) {
+	if len(t.GetMatch()) == 0 {
+		c.at("match").refuse(CodeRequired, "it has no match: give it one with sniHosts")
+	}
+	for i, m := range t.GetMatch() {
+		at := c.item("match", i)
+		at.unless(len(m.GetSniHosts()) > 0, CodeRequired, "it has no sniHosts")
+		for j, sni := range m.GetSniHosts() {
+			s := at.item("sniHosts", j)
+			if s.host(sni) {
+				s.unless(len(hosts) == 0 || slices.ContainsFunc(hosts, func(h string) bool { return covers(h, sni) }), CodeHost, "%q is among none of the VirtualService's hosts: add it there", sni)
+			}
+		}
+		subnets(at, m.GetDestinationSubnets())
+		at.at("port").optionalPort(m.GetPort())
+		at.at("sourceLabels").labels(m.GetSourceLabels())
+		gatewayNames(at, "gateways", m.GetGateways())
+	}
+	destinations(c, t.GetRoute())
+}
+
+// covers reports whether a pattern is for a host or for all hosts of another pattern. A short name is for a host of
+// which it is the beginning.
+func covers(pattern, host string) bool {
+	pattern, host = strings.ToLower(pattern), strings.ToLower(host)
+	suffix, wild := strings.CutPrefix(pattern, "*")
+	switch {
+	case pattern == host, wild && strings.HasSuffix(host, suffix):
+		return true
+	case !strings.Contains(pattern, "."):
+		return strings.HasPrefix(host, pattern+".")
+	}
+	return false
+}
+
+func subnets(c *checker, list []string) {
+	for i, s := range list {
+		c.item("destinationSubnets", i).unless(isPrefix(s) || isAddress(s), CodeAddress, "%q is neither an address nor a range", s)
+	}
+}
+
+func tcpRoute(c *checker, t *networking.TCPRoute) {
+	for i, m := range t.GetMatch() {
+		at := c.item("match", i)
+		subnets(at, m.GetDestinationSubnets())
+		at.at("port").optionalPort(m.GetPort())
+		at.at("sourceLabels").labels(m.GetSourceLabels())
+		gatewayNames(at, "gateways", m.GetGateways())
+		if s := m.GetSourceSubnet(); s != "" {
+			_, err := netip.ParsePrefix(s)
+			at.at("sourceSubnet").unless(err == nil || isAddress(s), CodeAddress, "%q is neither an address nor a range", s)
+		}
+	}
+	destinations(c, t.GetRoute())
+}
+
+func destinations(c *checker, list []*networking.RouteDestination) {
+	c.at("route").unless(len(list) > 0, CodeRequired, "it has no destination")
+	weights := make([]int32, len(list))
+	for i, d := range list {
+		destination(c.item("route", i).at("destination"), d.GetDestination())
+		weights[i] = d.GetWeight()
+	}
+	weigh(c, weights)
+}
