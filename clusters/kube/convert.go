@@ -42,6 +42,7 @@ type Converter struct {
 	DomainSuffix    string // "cluster.local" if empty
 	TrustDomain     string // where the member names none itself; "cluster.local" if empty
 	SystemNamespace string // whose network label is the member's; "istio-system" if empty
+	Revision        string // of Istio, whose ConfigMap is "istio-<revision>"; "istio" if empty or "default"
 	// MCS follows the Multi-Cluster Services API: a Service is known to its own member only, unless a
 	// ServiceExport of its name exports it.
 	MCS bool

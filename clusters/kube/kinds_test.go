@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -135,6 +136,9 @@ func TestIncident14MissingRightOfAnOptionalKind(t *testing.T) {
 	w.awaitRows(webRows...)
 	w.awaitState(model.StateLive)
 	w.awaitProblem("workloadentries.networking.istio.io", "list workloadentries.networking.istio.io is missing (403)", "allow get, list and watch")
+	if strings.Contains(fmt.Sprint(w.status.Problems), "what was read before") {
+		t.Errorf("nothing was read before: %v", w.status.Problems)
+	}
 	if slices.Contains(reg.Serves(), kube.KindWorkloadEntry) {
 		t.Errorf("serves %v", reg.Serves())
 	}
@@ -248,12 +252,17 @@ func TestNeedsMustBeReadable(t *testing.T) {
 	s.deny("workloadentries.networking.istio.io")
 	o := options(s)
 	o.Needs = []string{kube.KindWorkloadEntry, kube.KindKubernetesGateway, "ConfigMap/istio"} // a kind that is not served is no need
+	logs := &logBook{}
+	o.Log = logs.logger()
 	reg := kube.New(o)
 	w := watch(t, reg)
 	w.awaitErr("workloadentries.networking.istio.io is missing (403)", "what this replaces could read it")
 	w.mu.Lock()
 	replaces, serves := w.replaces, reg.Serves()
 	w.mu.Unlock()
+	if logs.count("the old ones serve") == 0 || logs.count("can't be read yet") > 0 {
+		t.Errorf("a replacement:\n%s", logs)
+	}
 	if replaces > 0 || serves != nil {
 		t.Errorf("%d replaces, serves %v", replaces, serves)
 	}

@@ -17,6 +17,7 @@ type MeshOptions struct {
 	Cluster         model.ClusterID // the config cluster
 	Config          *rest.Config
 	SystemNamespace string // "istio-system" if empty
+	Revision        string // of Istio, whose ConfigMap is "istio-<revision>"; "istio" if empty or "default"
 
 	Timing  Timing
 	Metrics *Metrics     // counts nothing if nil
@@ -24,7 +25,7 @@ type MeshOptions struct {
 }
 
 // Mesh is the registry of the mesh-wide settings in an API server: a Config row each for MeshConfig and
-// MeshNetworks. They are read from the ConfigMaps "isthmus" and "istio" of the system namespace, keys
+// MeshNetworks. They are read from the ConfigMaps "isthmus" and "istio", or that of Revision, of the system namespace, keys
 // "mesh" and "meshNetworks"; of two ConfigMaps with a key the first counts. Settings that can't be used
 // are problems and leave the last good ones in force. No ConfigMap means no settings.
 type Mesh struct{ opts MeshOptions }
@@ -45,8 +46,8 @@ func (m *Mesh) Run(ctx context.Context, out model.Sink) error {
 	if err != nil {
 		return err
 	}
-	r := &meshRun{session: s, settings: map[string]*meshSetting{}}
-	for _, name := range meshConfigMaps {
+	r := &meshRun{session: s, names: settingsNames(m.opts.Revision), settings: map[string]*meshSetting{}}
+	for _, name := range r.names {
 		r.tables = append(r.tables, r.read(configMap(o.SystemNamespace, name), requiredKind))
 	}
 	return r.follow(ctx, r.turn)
@@ -55,7 +56,8 @@ func (m *Mesh) Run(ctx context.Context, out model.Sink) error {
 // meshRun is the state of one Run, owned by its goroutine.
 type meshRun struct {
 	*session
-	tables   []*table                // of the ConfigMaps, in their order
+	names    []string                // of the ConfigMaps, in their order
+	tables   []*table                // of each
 	settings map[string]*meshSetting // by kind
 	synced   bool
 }
@@ -143,7 +145,7 @@ func (r *meshRun) update(kind string, ref model.ObjectKey) (ev model.Event, chan
 // find gives the text under a key in the first ConfigMap that has it.
 func (r *meshRun) find(key string) (*string, Object) {
 	for i, t := range r.tables {
-		o, ok := t.get(model.ObjectKey{Kind: KindConfigMap, Namespace: r.opts.SystemNamespace, Name: meshConfigMaps[i]})
+		o, ok := t.get(model.ObjectKey{Kind: KindConfigMap, Namespace: r.opts.SystemNamespace, Name: r.names[i]})
 		if !ok {
 			continue
 		}

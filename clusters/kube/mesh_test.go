@@ -2,7 +2,9 @@ package kube_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -158,4 +160,20 @@ func TestMeshNeedsTheRight(t *testing.T) {
 	}
 	s.allow("list configmaps")
 	w.awaitRows()
+}
+
+// Of a revision of Istio the ConfigMap with its name counts.
+func TestMeshSettingsOfRevision(t *testing.T) {
+	t.Parallel()
+	s := newAPIServer(t)
+	for name, domain := range map[string]string{"istio": "one", "istio-canary": "two"} {
+		s.set(object{"kind": "ConfigMap", "metadata": object{"name": name, "namespace": "istio-system"}, "data": object{"mesh": "trustDomain: " + domain}})
+	}
+	w := watch(t, kube.NewMesh(kube.MeshOptions{Cluster: "c1", Config: s.config(), Timing: quick, Revision: "canary"}))
+	w.awaitTrust("two")
+	s.remove("configmaps", "istio-system/istio-canary")
+	w.awaitTrust("")
+	if n := s.count(func(r request) bool { return strings.Contains(fmt.Sprint(r.query["fieldSelector"]), "metadata.name=istio]") }); n > 0 {
+		t.Errorf("the ConfigMap of no revision was read %d times", n)
+	}
 }

@@ -20,6 +20,7 @@ type Options struct {
 	DomainSuffix    string // "cluster.local" if empty
 	TrustDomain     string // where the cluster does not name its own; "cluster.local" if empty
 	SystemNamespace string // "istio-system" if empty
+	Revision        string // of Istio, whose ConfigMap is "istio-<revision>"; "istio" if empty or "default"
 
 	// ConfigCluster says that the cluster is the config cluster ([Converter.ConfigCluster]).
 	ConfigCluster bool
@@ -29,7 +30,8 @@ type Options struct {
 	MCS bool
 	// Selectors choose the namespaces to read; none reads all (MeshConfig.discoverySelectors).
 	Selectors []*meshconfig.LabelSelector
-	// Needs are optional kinds that must be readable, because what this instance replaces could read them.
+	// Needs are optional kinds that must be readable, because what this instance replaces could read them; nil if it
+	// replaces none.
 	Needs []string
 
 	QPS    float32 // requests per second, besides watches; 80 if 0

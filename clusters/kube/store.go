@@ -60,7 +60,7 @@ func NewStore(c Converter) *Store {
 		conv: c.withDefaults(), objects: map[model.ObjectKey]*stored{}, rows: map[model.RowKey]model.Object{},
 		problems: map[model.ObjectKey][]string{}, dependents: map[fact]*refSet{}, services: map[name]*ServiceFacts{}, pods: map[name]*PodFacts{},
 		podsByIP: map[podAt]map[string]*PodFacts{}, nodes: map[string]*NodeFacts{}, namespaces: map[string]*NamespaceFacts{},
-		exports: map[name]*ExportFacts{}, imports: map[name]*ImportFacts{}, nodeIndex: newNodeIndex(), trust: trust{},
+		exports: map[name]*ExportFacts{}, imports: map[name]*ImportFacts{}, nodeIndex: newNodeIndex(), trust: newTrust(c.Revision),
 	}
 	s.look = recorder{Store: s, seen: map[fact]struct{}{}}
 	return s

@@ -11,7 +11,17 @@ import (
 
 // meshConfigMaps are the names of the ConfigMaps in the system namespace that hold the member's mesh
 // settings. What the first has counts, then what the second has.
-var meshConfigMaps = []string{"isthmus", "istio"}
+var meshConfigMaps = []string{"isthmus", istioConfigMap}
+
+const istioConfigMap = "istio"
+
+// settingsNames are the names for a revision of Istio: its ConfigMap has it as a suffix, unless it is "" or "default".
+func settingsNames(revision string) []string {
+	if revision == "" || revision == "default" {
+		return meshConfigMaps
+	}
+	return []string{meshConfigMaps[0], istioConfigMap + "-" + revision}
+}
 
 // meshKey is the key of those ConfigMaps under which the MeshConfig is, as YAML.
 const meshKey = "mesh"
@@ -20,11 +30,18 @@ const meshKey = "mesh"
 type TrustFacts struct{ Domain string }
 
 // trust holds the facts of the ConfigMaps by name.
-type trust map[string]*TrustFacts
+type trust struct {
+	names []string // of those that count, the first before the others
+	of    map[string]*TrustFacts
+}
+
+func newTrust(revision string) trust {
+	return trust{names: settingsNames(revision), of: map[string]*TrustFacts{}}
+}
 
 func (t trust) domain() string {
-	for _, n := range meshConfigMaps {
-		if f := t[n]; f != nil && f.Domain != "" {
+	for _, n := range t.names {
+		if f := t.of[n]; f != nil && f.Domain != "" {
 			return f.Domain
 		}
 	}
@@ -34,9 +51,9 @@ func (t trust) domain() string {
 // set replaces the facts of one ConfigMap, nil removes them, and reports whether the domain is another now.
 func (t trust) set(name string, f *TrustFacts) bool {
 	before := t.domain()
-	delete(t, name)
+	delete(t.of, name)
 	if f != nil {
-		t[name] = f
+		t.of[name] = f
 	}
 	return t.domain() != before
 }
@@ -72,7 +89,7 @@ func trustDomain(m *corev1.ConfigMap) (string, error) {
 // configMap makes no rows: mesh-wide settings are the matter of another registry. It says what is wrong
 // with the trust domain.
 func (c *Converter) configMap(m *corev1.ConfigMap) (res Result) {
-	if m.Namespace != c.SystemNamespace {
+	if m.Namespace != c.SystemNamespace || c.ConfigCluster { // there it says what is wrong with all of it
 		return res
 	}
 	if _, err := trustDomain(m); err != nil {

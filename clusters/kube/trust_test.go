@@ -106,3 +106,30 @@ func FuzzMeshSettings(f *testing.F) {
 		}
 	})
 }
+
+// Of a revision of Istio the ConfigMap with its name counts, for the default one that without.
+func TestTrustDomainOfRevision(t *testing.T) {
+	t.Parallel()
+	for revision, want := range map[string]string{"": "plain.example", "default": "plain.example", "canary": "canary.example", "other": "own.example"} {
+		s := kube.NewStore(kube.Converter{Shard: shard, TrustDomain: "td", Revision: revision})
+		s.Apply(objects(t, minimal), nil)
+		s.Set(meshSettings("istio-system", "istio", "trustDomain: plain.example"))
+		s.Set(meshSettings("istio-system", "istio-canary", "trustDomain: canary.example"))
+		if revision == "other" {
+			s.Set(meshSettings("istio-system", "isthmus", "trustDomain: own.example"))
+		}
+		if got := row[*model.Workload](t, s, "Pod/demo/a").ServiceAccount; got != "spiffe://"+want+"/ns/demo/sa/default" {
+			t.Errorf("revision %q: %s", revision, got)
+		}
+	}
+}
+
+// In the config cluster the registry of the mesh's settings says what is wrong with them, once.
+func TestTrustDomainProblemsOfTheMesh(t *testing.T) {
+	t.Parallel()
+	s := kube.NewStore(kube.Converter{Shard: shard, ConfigCluster: true})
+	s.Set(meshSettings("istio-system", "istio", "not: yaml: here"))
+	if ps := s.Problems(); len(ps) > 0 {
+		t.Errorf("%v", ps)
+	}
+}

@@ -16,9 +16,10 @@ const maxProblems = 200
 
 // reporter turns what is known into a registry's status, and logs each change and each problem once.
 type reporter struct {
-	log    *slog.Logger
-	key    model.ShardKey
-	status model.Status
+	log      *slog.Logger
+	key      model.ShardKey
+	replaces bool // another registry, which serves until this one has synced
+	status   model.Status
 }
 
 // report gives the new status and whether it differs from the last one. Problems are as listed gives them.
@@ -58,6 +59,10 @@ func (r *reporter) announce(next model.Status) {
 	log := r.log.With("cluster", r.key.Cluster, "provider", r.key.Provider)
 	before := r.status
 	switch {
+	case next.Err != "" && next.Err != before.Err && strings.HasPrefix(next.Err, stillReading):
+		log.Info("cluster has not been read yet", "why", next.Err)
+	case next.Err != "" && next.Err != before.Err && next.State == model.StateSyncing && r.replaces:
+		log.Warn("the cluster can't be read with its new credential or settings; the old ones serve, and it is tried again", "err", next.Err)
 	case next.Err != "" && next.Err != before.Err && next.State == model.StateSyncing:
 		log.Warn("cluster can't be read yet; it is tried again", "err", next.Err)
 	case next.Err != "" && next.Err != before.Err:

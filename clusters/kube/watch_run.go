@@ -59,7 +59,7 @@ func newRun(o Options, key model.ShardKey, out model.Sink) (*run, error) {
 	r := &run{
 		session: s, tables: map[string]*table{}, selects: selects, selected: map[string]bool{}, began: time.Now(),
 		store: NewStore(Converter{Shard: key, DomainSuffix: o.DomainSuffix, TrustDomain: o.TrustDomain,
-			SystemNamespace: o.SystemNamespace, MCS: o.MCS, ConfigCluster: o.ConfigCluster}),
+			SystemNamespace: o.SystemNamespace, Revision: o.Revision, MCS: o.MCS, ConfigCluster: o.ConfigCluster}),
 	}
 	r.discovery = r.contact.track(discovery, place{}, optionalKind)
 	r.kinds = newKinds(r)
@@ -67,7 +67,7 @@ func newRun(o Options, key model.ShardKey, out model.Sink) (*run, error) {
 	for _, b := range required() {
 		r.tables[b.kind] = r.read(b, requiredKind)
 	}
-	for _, name := range meshConfigMaps {
+	for _, name := range settingsNames(o.Revision) {
 		b := configMap(o.SystemNamespace, name)
 		r.tables[b.name()] = r.read(b, optionalKind)
 		r.optional = append(r.optional, b.name())
@@ -133,6 +133,14 @@ func (r *run) waiting() []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// hasRead reports whether a kind was ever read.
+func (r *run) hasRead(kind string) bool {
+	if t := r.tables[kind]; t != nil {
+		return t.ready()
+	}
+	return r.kinds.state(kind) == kindRead
 }
 
 // serves lists the optional kinds that are read. One that may no longer be read, though what was read stays,
@@ -230,16 +238,23 @@ func (r *run) unsynced() string {
 		if more := len(waiting) - some; more > 0 {
 			waiting = append(waiting[:some:some], fmt.Sprintf("%d more kinds", more))
 		}
-		return "still reading " + strings.Join(waiting, ", ")
+		return stillReading + strings.Join(waiting, ", ")
 	}
 	return ""
 }
+
+// stillReading begins what is said of a first sync that goes on.
+const stillReading = "still reading "
 
 // problems lists what is wrong with objects, and the kinds that may not be read.
 func (r *run) problems() []model.Problem {
 	var out []model.Problem
 	for _, h := range r.contact.hopeless() {
-		out = append(out, model.Problem{Item: h.what, Reason: h.text + "; what was read before stays"})
+		reason := h.text
+		if r.hasRead(h.kind) {
+			reason += "; what was read before stays"
+		}
+		out = append(out, model.Problem{Item: h.what, Reason: reason})
 	}
 	add := func(k model.ObjectKey, reasons []string) {
 		if !r.wanted(k) {

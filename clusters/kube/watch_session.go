@@ -35,7 +35,7 @@ func newSession(o Options, key model.ShardKey, out model.Sink) (*session, error)
 	if err != nil {
 		return nil, fmt.Errorf("the credential can't be used: %w", err)
 	}
-	s := &session{opts: o, key: key, out: out, api: a, queue: newQueue(), reporter: reporter{log: o.Log, key: key}}
+	s := &session{opts: o, key: key, out: out, api: a, queue: newQueue(), reporter: reporter{log: o.Log, key: key, replaces: o.Needs != nil}}
 	s.contact = newContact(a.host, func(kind string, f failure) { o.Metrics.failed(o.Cluster, kind, f) }, s.queue.complain)
 	return s, nil
 }

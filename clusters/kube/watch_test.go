@@ -230,10 +230,13 @@ func TestFirstSyncSaysWhatItWaitsFor(t *testing.T) {
 	s.apply(web)
 	s.serve(istio, entries)
 	release := s.hold("list workloadentries.networking.istio.io")
-	o := options(s)
-	o.Timing.Explain = 10 * time.Millisecond
+	o, logs := options(s), &logBook{}
+	o.Timing.Explain, o.Log = 10*time.Millisecond, logs.logger()
 	w := watch(t, kube.New(o))
 	w.awaitErr("still reading workloadentries.networking.istio.io")
+	if logs.count("level=WARN") > 0 || logs.count("still reading") == 0 {
+		t.Errorf("progress is no warning:\n%s", logs)
+	}
 	if w.replaces > 0 {
 		t.Error("it has synced without")
 	}
