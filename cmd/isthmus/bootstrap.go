@@ -76,6 +76,8 @@ func bindBootstrap(f *pflag.FlagSet, o *bootstrap.Options) {
 	f.StringVar(&o.RootCert, "root-cert", "", "PEM file with the certificates that peers are verified by")
 	f.Uint16Var(&o.AdminPort, "admin-port", 15000, "port of Envoy's admin interface on 127.0.0.1; 0 = none")
 	f.BoolVar(&o.Expose, "expose", false, "routers: listen on every TCP service port, without Gateway configuration")
+	f.BoolVar(&o.SelfDiscovery, "self-discovery", false, "sidecars: learn the workload's other instances, for zone-aware balancing; needs --locality")
+	f.StringVar(&o.Workload, "workload", "", "name of the Deployment or other owner that the workload's instances share")
 	f.BoolVar(&o.SotW, "sotw", false, "use state-of-the-world ADS instead of delta")
 }
 

@@ -55,6 +55,10 @@ type Options struct {
 	AdminPort                uint16 // on 127.0.0.1; 0 = no admin interface
 	Expose                   bool   // routers: listen on every TCP service port without Gateway configuration
 	SotW                     bool   // state-of-the-world ADS instead of delta
+	// SelfDiscovery has the hub tell the proxy its peers, from which Envoy works out how much traffic to keep in its
+	// zone. Sidecars with a Locality only.
+	SelfDiscovery bool
+	Workload      string // name of the Deployment or other owner, which peers have in common
 }
 
 func (o *Options) complete() error {
@@ -90,6 +94,8 @@ func (o *Options) check() error {
 		return errors.New("the proxy's cluster is missing")
 	case (o.CertChain == "") != (o.Key == "") || (o.Key == "") != (o.RootCert == ""):
 		return errors.New("mutual TLS needs all of a certificate chain, its key and a root certificate")
+	case o.SelfDiscovery && (o.Type != Sidecar || o.Locality == ""):
+		return fmt.Errorf("only a %s with a locality can use self-discovery", Sidecar)
 	case o.Expose && o.Type != Router:
 		return fmt.Errorf("only a %s can expose services", Router)
 	}
@@ -113,6 +119,10 @@ func Build(o Options) (*bootstrapv3.Bootstrap, error) {
 		Node:             node,
 		DynamicResources: o.dynamic(),
 		StaticResources:  &bootstrapv3.Bootstrap_StaticResources{Clusters: hub},
+	}
+	if o.SelfDiscovery {
+		b.ClusterManager = &bootstrapv3.ClusterManager{LocalClusterName: localName}
+		b.StaticResources.Clusters = append(hub, localCluster())
 	}
 	if o.AdminPort != 0 {
 		b.Admin = &bootstrapv3.Admin{Address: socketAddress("127.0.0.1", o.AdminPort)}
@@ -166,7 +176,7 @@ func (o *Options) node() (*corev3.Node, error) {
 func (o *Options) metadata() map[string]any {
 	m := map[string]any{"CLUSTER_ID": o.Cluster, "NAMESPACE": o.Namespace, "INSTANCE_IPS": o.IP.String()}
 	for k, v := range map[string]string{
-		"NETWORK": o.Network, "SERVICE_ACCOUNT": o.ServiceAccount, "NODE_NAME": o.Node,
+		"NETWORK": o.Network, "SERVICE_ACCOUNT": o.ServiceAccount, "NODE_NAME": o.Node, "WORKLOAD_NAME": o.Workload,
 		"TLS_CLIENT_CERT_CHAIN": o.CertChain, "TLS_CLIENT_KEY": o.Key, "TLS_CLIENT_ROOT_CERT": o.RootCert,
 		"TLS_SERVER_CERT_CHAIN": o.CertChain, "TLS_SERVER_KEY": o.Key, "TLS_SERVER_ROOT_CERT": o.RootCert,
 	} {
@@ -176,6 +186,9 @@ func (o *Options) metadata() map[string]any {
 	}
 	if o.Type == Sidecar {
 		m["INTERCEPTION_MODE"] = o.Interception
+	}
+	if o.SelfDiscovery {
+		m["ENABLE_SELF_DISCOVERY"] = "true"
 	}
 	if o.Expose {
 		m["ISTHMUS_EXPOSE_SERVICES"] = "true"

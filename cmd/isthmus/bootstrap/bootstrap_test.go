@@ -31,9 +31,15 @@ func router() bootstrap.Options {
 	return o
 }
 
+func selfDiscovering() bootstrap.Options {
+	o := sidecar()
+	o.SelfDiscovery, o.Workload, o.Locality, o.Labels = true, "web", "eu/a", map[string]string{"pod-template-hash": "1a"}
+	return o
+}
+
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]bootstrap.Options{"sidecar": sidecar(), "router": router()} {
+	for name, o := range map[string]bootstrap.Options{"sidecar": sidecar(), "router": router(), "self-discovery": selfDiscovering()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := bootstrap.YAML(o)
@@ -138,6 +144,8 @@ func TestErrorsNameTheOption(t *testing.T) {
 		"a key alone":       {func(o *bootstrap.Options) { o.Key = "key.pem" }, "certificate chain"},
 		"no root":           {func(o *bootstrap.Options) { o.CertChain, o.Key = "chain.pem", "key.pem" }, "root certificate"},
 		"exposing sidecar":  {func(o *bootstrap.Options) { o.Expose = true }, "router"},
+		"peers of nowhere":  {func(o *bootstrap.Options) { o.SelfDiscovery = true }, "locality"},
+		"peers of a router": {func(o *bootstrap.Options) { o.SelfDiscovery, o.Locality, o.Type = true, "eu/a", bootstrap.Router }, "sidecar"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

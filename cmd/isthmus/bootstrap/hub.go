@@ -15,10 +15,11 @@ import (
 
 const (
 	hubName     = "xds-grpc"
+	localName   = "local_cluster" // as Istio's agent names it, and hubs answer
 	httpOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 )
 
-// hubCluster is the one static cluster: plaintext HTTP/2 to the hub, with keepalive so that a hub
+// hubCluster is the static cluster by which everything else is learned: plaintext HTTP/2 to the hub, with keepalive so that a hub
 // that vanished without a word is noticed.
 func hubCluster(hub string) ([]*clusterv3.Cluster, error) {
 	host, port, err := splitHub(hub)
@@ -46,6 +47,19 @@ func hubCluster(hub string) ([]*clusterv3.Cluster, error) {
 			}}}},
 		},
 	}}, nil
+}
+
+// localCluster is that of the proxy's peers, which nothing is sent to. Envoy takes no other than a static one.
+func localCluster() *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name:                 localName,
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		ConnectTimeout:       durationpb.New(time.Second),
+		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: localName, EdsConfig: &corev3.ConfigSource{
+			ResourceApiVersion:    corev3.ApiVersion_V3,
+			ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+		}},
+	}
 }
 
 func hubProtocol() *httpv3.HttpProtocolOptions {
