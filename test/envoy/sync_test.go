@@ -81,9 +81,16 @@ func (s *state) section(m proto.Message) error {
 			errs = append(errs, add(s, "route", r.RouteConfig, (*routev3.RouteConfiguration).GetName))
 		}
 	case *adminv3.EndpointsConfigDump:
+		var all []*anypb.Any
 		for _, e := range m.DynamicEndpointConfigs {
+			all = append(all, e.EndpointConfig)
+		}
+		for _, e := range m.StaticEndpointConfigs { // of static clusters; the hub sends those of some
+			all = append(all, e.EndpointConfig)
+		}
+		for _, e := range all {
 			var cla endpointv3.ClusterLoadAssignment
-			errs = append(errs, e.EndpointConfig.UnmarshalTo(&cla))
+			errs = append(errs, e.UnmarshalTo(&cla))
 			s.endpoints[cla.ClusterName] = placesOf(&cla)
 		}
 	}
