@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -24,7 +25,7 @@ type identity struct {
 	locality  bool // the node states its locality
 	network   bool // the node states its network
 	instances []model.InstanceKey
-	labels    model.Labels // of the proxy's workload; routers only
+	labels    model.Labels // of the proxy's workload
 	// configured: the node sent PROXY_CONFIG, as proxies run by an agent do.
 	configured bool
 	ignored    bool // it has more addresses than are looked at
@@ -166,9 +167,7 @@ func (id *identity) metadata(m metadata, aliases map[model.ClusterID]model.Clust
 		return err
 	}
 	labels := m.labels()
-	if c.Labels = gen.NewLabels(labels); c.Type == gen.Router {
-		id.labels = labels
-	}
+	c.Labels, id.labels = gen.NewLabels(labels), labels
 	if err := m.view(c); err != nil {
 		return err
 	}
@@ -301,11 +300,15 @@ func extensions(list []*corev3.Extension) (out gen.Extensions) {
 // endpoint does.
 func (id *identity) audience(pc *pushcontext.PushContext, k *classes) *audience {
 	a := &audience{class: id.class, classes: k}
+	in := pc.Instance(id.instances...)
 	if id.class.Type == gen.Router {
 		a.class.Passthrough = gen.Selecting(pc.Mesh, id.labels)
+		a.class.GatewayPorts = gatewayPorts(in)
+	} else {
+		a.class.Scope = pc.ScopeOf(pushcontext.ScopeKey{Namespace: id.class.Namespace, Labels: id.labels})
 	}
-	a.reader = pushcontext.Reader{Cluster: id.class.Cluster, Namespace: id.class.Namespace, Instances: id.instances}
-	if in := pc.Instance(id.instances...); in != nil {
+	a.reader = pushcontext.Reader{Cluster: id.class.Cluster, Namespace: id.class.Namespace, Instances: id.instances, Scope: a.class.Scope}
+	if in != nil {
 		if !id.locality {
 			a.class.Locality = in.Locality
 		}
@@ -314,4 +317,23 @@ func (id *identity) audience(pc *pushcontext.PushContext, k *classes) *audience 
 		}
 	}
 	return a
+}
+
+// gatewayPorts says at which of its own ports a router is reached, see gen.Class.GatewayPorts. Of several
+// services with one port number the first has the word.
+func gatewayPorts(in *pushcontext.InstanceView) string {
+	if in == nil {
+		return ""
+	}
+	to := map[uint16]uint16{}
+	for _, t := range in.Targets.Targets {
+		if _, twice := to[t.Port]; !twice && t.Protocol != model.ProtocolUDP {
+			to[t.Port] = t.Endpoint
+		}
+	}
+	var out []string
+	for _, port := range slices.Sorted(maps.Keys(to)) {
+		out = append(out, strconv.Itoa(int(port))+":"+strconv.Itoa(int(to[port])))
+	}
+	return strings.Join(out, ",")
 }
