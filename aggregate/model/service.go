@@ -114,7 +114,13 @@ type Service struct {
 	Ports     []Port // in source order
 	// Addresses are the service's virtual addresses in this registry's member: single addresses as
 	// full-length prefixes, CIDRs of a ServiceEntry as they are. Empty for headless and address-less.
-	Addresses       []netip.Prefix
+	Addresses []netip.Prefix
+	// AutoAddress: the service has no address, and is given automatic ones, so that its ports can be told from those
+	// of others. Automatic are those that it was given before, as its source says: it keeps them if it can.
+	AutoAddress bool
+	Automatic   []netip.Addr
+	// AliasOf is the host of which the service is another name (ExternalName); "" if it is none.
+	AliasOf         string
 	Resolution      Resolution
 	External        bool     // outside the mesh (ServiceEntry MESH_EXTERNAL)
 	Selector        Selector // which workloads join as endpoints, beside Endpoints rows
