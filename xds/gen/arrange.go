@@ -21,6 +21,7 @@ const (
 	memoSpread                     // on a ServiceView and a ShapeView: spread
 	memoTwins                      // on a ServiceView and a ShapeView: bool
 	memoScope                      // on a ShapeView: scope
+	memoHostParts                  // on a PortView: *hostParts
 	memoSubsets                    // on a ServiceView and a ShapeView: subsets
 )
 

@@ -1,18 +1,18 @@
 package gen
 
 import (
+	"cmp"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	caresv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/network/dns_resolver/cares/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
-	networking "istio.io/api/networking/v1alpha3"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
@@ -21,15 +21,43 @@ import (
 // httpOptionsKey is where a cluster's upstream HTTP options live.
 const httpOptionsKey = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
-// baseCluster has what every cluster has: the mesh's timeouts, and limits that never bite.
-func baseCluster(m *pushcontext.MeshView, name string) *clusterv3.Cluster {
-	out := &clusterv3.Cluster{
-		Name:            name,
-		ConnectTimeout:  atLeast(time.Millisecond, m.Config.GetConnectTimeout(), 10*time.Second),
-		CircuitBreakers: &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{unlimited()}},
+// draft is a cluster in the making.
+type draft struct {
+	*clusterv3.Cluster
+	http *httpv3.HttpProtocolOptions // upstream HTTP options; nil if nothing is set
+}
+
+// options are the upstream HTTP options, to be set.
+func (d *draft) options() *httpv3.HttpProtocolOptions {
+	if d.http == nil {
+		d.http = &httpv3.HttpProtocolOptions{}
 	}
-	out.UpstreamConnectionOptions = keepalive(m.Config.GetTcpKeepalive())
-	return out
+	return d.http
+}
+
+// finish gives the cluster. Without a protocol it speaks HTTP/1.1.
+func (d *draft) finish() *clusterv3.Cluster {
+	if d.http == nil {
+		return d.Cluster
+	}
+	if d.http.UpstreamProtocolOptions == nil {
+		d.http.UpstreamProtocolOptions = &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
+			ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+				ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
+					HttpProtocolOptions: &corev3.Http1ProtocolOptions{}}}}
+	}
+	d.TypedExtensionProtocolOptions = map[string]*anypb.Any{httpOptionsKey: pack(d.http)}
+	return d.Cluster
+}
+
+// baseCluster has what every cluster has: the mesh's timeouts, and limits that never bite.
+func baseCluster(m *pushcontext.MeshView, name string) *draft {
+	return &draft{Cluster: &clusterv3.Cluster{
+		Name:                      name,
+		ConnectTimeout:            atLeast(time.Millisecond, m.Config.GetConnectTimeout(), 10*time.Second),
+		CircuitBreakers:           &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{unlimited()}},
+		UpstreamConnectionOptions: keepalive(nil, m.Config.GetTcpKeepalive()),
+	}}
 }
 
 func unlimited() *clusterv3.CircuitBreakers_Thresholds {
@@ -39,142 +67,124 @@ func unlimited() *clusterv3.CircuitBreakers_Thresholds {
 	}
 }
 
-func keepalive(k *networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive) *clusterv3.UpstreamConnectionOptions {
-	if k == nil {
-		return nil
-	}
-	out := &corev3.TcpKeepalive{}
-	if k.Probes > 0 {
-		out.KeepaliveProbes = u32(k.Probes)
-	}
-	if s := k.Time.GetSeconds(); s > 0 {
-		out.KeepaliveTime = u32(clip(uint64(s)))
-	}
-	if s := k.Interval.GetSeconds(); s > 0 {
-		out.KeepaliveInterval = u32(clip(uint64(s)))
-	}
-	return &clusterv3.UpstreamConnectionOptions{TcpKeepalive: out}
-}
-
 // applyDNS sets how names are resolved; the record's own lifetime goes before the refresh rate. The
 // fields have successors in an extension that proxies of the last few years do not know yet.
-func applyDNS(out *clusterv3.Cluster, m *pushcontext.MeshView, c Class) {
+func applyDNS(out *draft, m *pushcontext.MeshView, c Class) {
 	//lint:ignore SA1019 the successor is unknown to older proxies
 	out.DnsRefreshRate = atLeast(2*time.Millisecond, m.Config.GetDnsRefreshRate(), 60*time.Second)
 	//lint:ignore SA1019 the successor is unknown to older proxies
 	out.RespectDnsTtl = true
+	//lint:ignore SA1019 the successor is unknown to older proxies
+	out.DnsJitter = durationpb.New(100 * time.Millisecond)
+	out.TypedDnsResolverConfig = resolver()
+	out.DnsLookupFamily = c.lookupFamily()
+}
+
+func (c Class) lookupFamily() clusterv3.Cluster_DnsLookupFamily {
 	switch {
 	case c.IPv4 && c.IPv6:
-		out.DnsLookupFamily = clusterv3.Cluster_ALL
+		return clusterv3.Cluster_ALL
 	case c.IPv6:
-		out.DnsLookupFamily = clusterv3.Cluster_V6_ONLY
-	default:
-		out.DnsLookupFamily = clusterv3.Cluster_V4_ONLY
+		return clusterv3.Cluster_V6_ONLY
 	}
+	return clusterv3.Cluster_V4_ONLY
+}
+
+// resolver opens a new socket after some queries, so that one that has gone deaf does not last.
+func resolver() *corev3.TypedExtensionConfig {
+	return &corev3.TypedExtensionConfig{Name: "envoy.network.dns_resolver.cares", TypedConfig: pack(&caresv3.CaresDnsResolverConfig{UdpMaxQueries: u32(100)})}
 }
 
 // applyProtocol sets the upstream HTTP version. A detected protocol is whatever the caller speaks;
 // routers without listeners do not detect, so there it stays HTTP/1.1.
-func applyProtocol(out *clusterv3.Cluster, p model.Protocol, c Class) {
+func applyProtocol(out *draft, p model.Protocol, c Class) {
 	switch {
 	case p.IsHTTP2():
-		setHTTPOptions(out, http2Only())
+		out.http2Only()
 	case p.Sniffed() && !c.silent():
-		setHTTPOptions(out, asDownstream())
+		out.asDownstream()
 	}
 }
 
 // applyInboundProtocol passes on what the caller speaks unless the port says HTTP/2.
-func applyInboundProtocol(out *clusterv3.Cluster, p model.Protocol) {
+func applyInboundProtocol(out *draft, p model.Protocol) {
 	switch {
 	case p.IsHTTP2():
-		setHTTPOptions(out, http2Only())
+		out.http2Only()
 	case p.IsHTTP(), p.Sniffed():
-		setHTTPOptions(out, asDownstream())
+		out.asDownstream()
 	}
 }
 
-func setHTTPOptions(out *clusterv3.Cluster, o *httpv3.HttpProtocolOptions) {
-	out.TypedExtensionProtocolOptions = map[string]*anypb.Any{httpOptionsKey: pack(o)}
-}
-
-func http2Only() *httpv3.HttpProtocolOptions {
-	return &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
+func (d *draft) http2Only() {
+	d.options().UpstreamProtocolOptions = &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
 		ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
 			ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
-				Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}}}}}
+				Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}}}}
 }
 
-func asDownstream() *httpv3.HttpProtocolOptions {
-	return &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig{
+func (d *draft) asDownstream() {
+	d.options().UpstreamProtocolOptions = &httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig{
 		UseDownstreamProtocolConfig: &httpv3.HttpProtocolOptions_UseDownstreamHttpConfig{
 			HttpProtocolOptions:  &corev3.Http1ProtocolOptions{},
-			Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}}}}
+			Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}}}
 }
 
-// applyTraffic sets locality weighting or zone-aware balancing, the panic threshold, outlier detection and the mesh's connection
-// pool, as the policy for proxies of the namespace says. Where unready endpoints are sent there is no
-// panic: they take no traffic however many they are.
-func applyTraffic(out *clusterv3.Cluster, s *pushcontext.ShapeView, port model.Port, c Class) {
-	p := policyOf(s, port, c.Namespace)
+// onlyHTTP2 reports whether the cluster speaks HTTP/2 and nothing else.
+func (d *draft) onlyHTTP2() bool {
+	return d.http.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil
+}
+
+// http2Options are those of HTTP/2 connections, nil if the cluster makes none.
+func (d *draft) http2Options() *corev3.Http2ProtocolOptions {
+	return cmp.Or(d.http.GetExplicitHttpConfig().GetHttp2ProtocolOptions(), d.http.GetUseDownstreamProtocolConfig().GetHttp2ProtocolOptions())
+}
+
+// applyTraffic sets how endpoints are chosen and how many connections are made, as the policy of the destination
+// says. Where unready endpoints are sent there is no panic: they take no traffic however many they are.
+func applyTraffic(out *draft, d destination, c Class) {
+	p := makePolicy(d.shape, d.rule)
 	out.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{
 		HealthyPanicThreshold: &typev3.Percent{Value: float64(p.minHealthPercent)},
 	}
 	if p.weighted {
 		out.CommonLbConfig.LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
 			LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{}}
+	} else {
+		applyZones(out.Cluster, p.zones, c)
 	}
-	if !p.weighted {
-		applyZones(out, p.zones, c)
-	}
-	applyPool(out, s.Mesh.Config.GetDefaultTrafficPolicy().GetConnectionPool())
+	applyUpgrade(out, d)
+	applyPool(out, d.shape.Mesh, p.pool)
+	applyRetryBudget(out, d.rule.retries)
 	if out.GetType() != clusterv3.Cluster_ORIGINAL_DST {
+		applyBalancer(out, d.rule.balancer, p.weighted)
 		applyOutlier(out, p.outlier)
 	}
 }
 
-// applyPool sets limits and timeouts of connections from the mesh's default connection pool.
-func applyPool(out *clusterv3.Cluster, p *networking.ConnectionPoolSettings) {
-	t := out.CircuitBreakers.Thresholds[0]
-	limit(&t.MaxConnections, p.GetTcp().GetMaxConnections())
-	limit(&t.MaxPendingRequests, p.GetHttp().GetHttp1MaxPendingRequests())
-	limit(&t.MaxRequests, p.GetHttp().GetHttp2MaxRequests())
-	limit(&t.MaxRetries, p.GetHttp().GetMaxRetries())
-	if d := positive(p.GetTcp().GetConnectTimeout()); d != nil {
-		out.ConnectTimeout = d
-	}
-	if k := p.GetTcp().GetTcpKeepalive(); k != nil {
-		out.UpstreamConnectionOptions = keepalive(k)
-	}
-}
-
-func limit(field **wrapperspb.UInt32Value, n int32) {
-	if n > 0 {
-		*field = u32(uint32(n))
-	}
-}
-
 // outboundStatName expands the mesh's pattern for statistics of outbound clusters, "" if unset.
-func outboundStatName(s *pushcontext.ShapeView, p model.Port) string {
-	return statName(s.Mesh.Config.GetOutboundClusterStatName(), s.Key.Host, s.Name, s.Key.Namespace, p.Name, p.Number)
+func outboundStatName(d destination) string {
+	s, target := d.shape, cmp.Or(d.port.TargetPort, d.port.Number)
+	return statName(s.Mesh.Config.GetOutboundClusterStatName(), statRef{s.Key.Host, s.Name, s.Key.Namespace, d.port.Name, d.subset(), d.port.Number, target})
 }
 
-func inboundStatName(m *pushcontext.MeshView, p inboundPort) string {
-	t := p.targets[0]
-	return statName(m.Config.GetInboundClusterStatName(), t.Host, t.Name, t.Namespace, t.PortName, t.Port)
+// statRef is what names of statistics are made from.
+type statRef struct {
+	host, name, namespace, portName, subset string
+	port, target                            uint16
 }
 
-func statName(pattern, host, name, namespace, portName string, port uint16) string {
+func statName(pattern string, r statRef) string {
 	if pattern == "" {
 		return ""
 	}
-	short := name
-	if namespace != "" {
-		short += "." + namespace
+	short := r.name
+	if r.namespace != "" {
+		short += "." + r.namespace
 	}
 	return strings.NewReplacer(
-		"%SERVICE%", short, "%SERVICE_NAME%", name, "%SERVICE_FQDN%", host,
-		"%SERVICE_PORT%", strconv.Itoa(int(port)), "%TARGET_PORT%", strconv.Itoa(int(port)),
-		"%SERVICE_PORT_NAME%", portName, "%SUBSET_NAME%", "",
+		"%SERVICE%", short, "%SERVICE_NAME%", r.name, "%SERVICE_FQDN%", r.host,
+		"%SERVICE_PORT%", itoa(r.port), "%TARGET_PORT%", itoa(r.target),
+		"%SERVICE_PORT_NAME%", r.portName, "%SUBSET_NAME%", r.subset,
 	).Replace(pattern)
 }

@@ -26,8 +26,8 @@ func (Clusters) Key(name string) (pushcontext.ViewKey, bool) {
 	case blackHoleCluster, passthroughCluster, inboundPassthroughCluster:
 		return pushcontext.ViewKey{Kind: pushcontext.ViewMesh}, true
 	}
-	if host, _, ok := parseOutbound(name); ok {
-		return pushcontext.ViewKey{Kind: pushcontext.ViewShape, Host: host}, true
+	if n, ok := parseOutbound(name); ok {
+		return pushcontext.ViewKey{Kind: pushcontext.ViewShape, Host: n.host}, true
 	}
 	_, ok := parseInbound(name)
 	return pushcontext.ViewKey{Kind: pushcontext.ViewTargets}, ok
@@ -38,7 +38,9 @@ func (Clusters) Traits(v pushcontext.View) Traits {
 	switch v := v.(type) {
 	case *pushcontext.ShapeView:
 		return shapeTraits(v)
-	case *pushcontext.TargetsView, *pushcontext.MeshView:
+	case *pushcontext.TargetsView:
+		return inboundTraits
+	case *pushcontext.MeshView:
 		return TraitType | TraitInterception | TraitFamilies
 	}
 	return 0
@@ -46,8 +48,11 @@ func (Clusters) Traits(v pushcontext.View) Traits {
 
 // Narrow implements Narrower.
 func (Clusters) Narrow(v pushcontext.View, c Class) Class {
-	if s, ok := v.(*pushcontext.ShapeView); ok {
-		return scopeOf(s).narrow(c)
+	switch v := v.(type) {
+	case *pushcontext.ShapeView:
+		return scopeOf(v).narrow(c)
+	case *pushcontext.TargetsView:
+		return narrowInbound(c)
 	}
 	return c
 }
@@ -81,25 +86,14 @@ func (Clusters) Names(v pushcontext.View, c Class) []string {
 	switch v := v.(type) {
 	case *pushcontext.ShapeView:
 		if served(v) {
-			return append(outboundNames(v), passthroughNames(v, c)...)
+			return append(outboundNames(v, c), passthroughNames(v, c)...)
 		}
 	case *pushcontext.TargetsView:
-		return inboundClusters(v, c)
+		return inboundNames(v, c)
 	case *pushcontext.MeshView:
 		return meshClusters(c)
 	}
 	return nil
-}
-
-func inboundClusters(v *pushcontext.TargetsView, c Class) []string {
-	if !c.intercepts() {
-		return nil
-	}
-	var names []string
-	for _, p := range inboundPorts(v) {
-		names = append(names, inboundName(p.number))
-	}
-	return names
 }
 
 func meshClusters(c Class) []string {
@@ -114,7 +108,7 @@ func meshClusters(c Class) []string {
 
 // Build implements Generator.
 func (Clusters) Build(v pushcontext.View, c Class, name string) ([]byte, error) {
-	var out *clusterv3.Cluster
+	var out *draft
 	switch v := v.(type) {
 	case *pushcontext.ShapeView:
 		if isPassthrough(name) {
@@ -132,38 +126,47 @@ func (Clusters) Build(v pushcontext.View, c Class, name string) ([]byte, error) 
 	if out == nil {
 		return nil, errName(ClusterURL, name)
 	}
-	return marshal(out)
+	return marshal(out.finish())
 }
 
-func outboundCluster(s *pushcontext.ShapeView, c Class, name string) *clusterv3.Cluster {
-	port, ok := portNamed(s, name)
+func outboundNames(s *pushcontext.ShapeView, c Class) []string {
+	list := destinationsOf(s, c)
+	names := make([]string, len(list))
+	for i, d := range list {
+		names[i] = d.name()
+	}
+	return names
+}
+
+func outboundCluster(s *pushcontext.ShapeView, c Class, name string) *draft {
+	d, ok := destinationNamed(s, c, name)
 	if !ok || !served(s) {
 		return nil
 	}
 	out := baseCluster(s.Mesh, name)
 	out.Metadata = serviceMetadata(serviceRef{s.Key.Host, s.Name, s.Key.Namespace})
-	out.AltStatName = outboundStatName(s, port)
+	out.AltStatName = outboundStatName(d)
 	switch {
-	case pushed(s, c):
+	case d.pushed(c):
 		edsCluster(out)
-	case s.Resolution.IsDNS():
-		dnsCluster(out, s, selectEndpoints(inlineCandidates(s, port), c), c)
+	case d.resolved(c):
+		dnsCluster(out, s, selectEndpoints(inlineCandidates(d), c), c)
 	default:
 		originalDst(out)
 	}
-	applyProtocol(out, port.Protocol, c)
-	applyTraffic(out, s, port, c)
-	applyTLS(out, s, port, c)
+	applyProtocol(out, d.port.Protocol, c)
+	applyTraffic(out, d, c)
+	applyTLS(out, d, c)
 	return out
 }
 
-func edsCluster(out *clusterv3.Cluster) {
+func edsCluster(out *draft) {
 	out.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
 	out.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads(), ServiceName: out.Name}
 	out.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
 }
 
-func originalDst(out *clusterv3.Cluster) {
+func originalDst(out *draft) {
 	out.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
 	out.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
 }
@@ -171,7 +174,7 @@ func originalDst(out *clusterv3.Cluster) {
 // dnsCluster makes a cluster that never waits for a resolver: a silent one would keep the proxy from
 // starting. Without endpoints there is no name to resolve and the cluster is an empty one: listeners and
 // routes name it all the same.
-func dnsCluster(out *clusterv3.Cluster, s *pushcontext.ShapeView, sel selection, c Class) {
+func dnsCluster(out *draft, s *pushcontext.ShapeView, sel selection, c Class) {
 	out.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
 	kind := clusterv3.Cluster_STRICT_DNS
 	if s.Resolution == model.DNSRoundRobin {
@@ -199,12 +202,12 @@ func (o *selection) single() {
 	o.groups = []*group{&g}
 }
 
-func meshCluster(m *pushcontext.MeshView, c Class, name string) *clusterv3.Cluster {
+func meshCluster(m *pushcontext.MeshView, c Class, name string) *draft {
 	out := baseCluster(m, name)
 	switch {
 	case name == blackHoleCluster:
-		return &clusterv3.Cluster{Name: name, ConnectTimeout: out.ConnectTimeout,
-			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}}
+		return &draft{Cluster: &clusterv3.Cluster{Name: name, ConnectTimeout: out.ConnectTimeout,
+			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}}}
 	case name == passthroughCluster && c.Type == Sidecar:
 	case name == inboundPassthroughCluster && c.intercepts():
 		out.UpstreamBindConfig = inboundBind(c)
@@ -228,24 +231,4 @@ func inboundBind(c Class) *corev3.BindConfig {
 	}
 	return &corev3.BindConfig{SourceAddress: &corev3.SocketAddress{
 		Address: source, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 0}}}
-}
-
-func inboundCluster(v *pushcontext.TargetsView, c Class, name string) *clusterv3.Cluster {
-	number, ok := parseInbound(name)
-	if !ok || !c.intercepts() {
-		return nil
-	}
-	for _, p := range inboundPorts(v) {
-		if p.number != number {
-			continue
-		}
-		out := baseCluster(v.Mesh, name)
-		originalDst(out)
-		out.UpstreamBindConfig = inboundBind(c)
-		out.AltStatName = inboundStatName(v.Mesh, p)
-		out.Metadata = serviceMetadata(p.services()...)
-		applyInboundProtocol(out, p.protocol)
-		return out
-	}
-	return nil
 }

@@ -30,8 +30,8 @@ func (Endpoints) Key(name string) (pushcontext.ViewKey, bool) {
 	if name == localCluster {
 		return pushcontext.ViewKey{Kind: pushcontext.ViewPeers}, true
 	}
-	host, _, ok := parseOutbound(name)
-	return pushcontext.ViewKey{Kind: pushcontext.ViewService, Host: host}, ok
+	n, ok := parseOutbound(name)
+	return pushcontext.ViewKey{Kind: pushcontext.ViewService, Host: n.host}, ok
 }
 
 // Traits implements Generator.
@@ -83,22 +83,10 @@ func endpointTraits(s *pushcontext.ShapeView) Traits {
 
 // typeTraits are the traits that decide which type of cluster stands for a service.
 func typeTraits(s *pushcontext.ShapeView) Traits {
-	if s.Resolution == model.Passthrough {
+	if s.Resolution == model.Passthrough || scopeOf(s).direct {
 		return TraitType | TraitInterception
 	}
 	return 0
-}
-
-// pushed reports whether a service's endpoints are EDS resources. Where connections have no original
-// destination, a headless service is balanced over its endpoints instead.
-func pushed(s *pushcontext.ShapeView, c Class) bool {
-	switch s.Resolution {
-	case model.ClientSideLB:
-		return true
-	case model.Passthrough:
-		return !c.intercepts()
-	}
-	return false
 }
 
 // Names implements Generator.
@@ -110,29 +98,13 @@ func (Endpoints) Names(v pushcontext.View, c Class) []string {
 	if !ok {
 		return nil
 	}
-	names := pushedPassthroughNames(s.Shape, c)
-	if pushed(s.Shape, c) {
-		names = append(outboundNames(s.Shape), names...)
+	var names []string
+	for _, d := range destinationsOf(s.Shape, c) {
+		if d.pushed(c) {
+			names = append(names, d.name())
+		}
 	}
-	return names
-}
-
-func outboundNames(s *pushcontext.ShapeView) []string {
-	ports := servedPorts(s)
-	names := make([]string, len(ports))
-	for i, p := range ports {
-		names[i] = outboundName(p.Number, s.Key.Host)
-	}
-	return names
-}
-
-// portNamed gives the port that an outbound name means, false if it is not one of the service's.
-func portNamed(s *pushcontext.ShapeView, name string) (model.Port, bool) {
-	host, number, ok := parseOutbound(name)
-	if !ok || host != s.Key.Host {
-		return model.Port{}, false
-	}
-	return servedPort(s, number)
+	return append(names, pushedPassthroughNames(s.Shape, c)...)
 }
 
 // Build implements Generator.
@@ -147,11 +119,11 @@ func (Endpoints) Build(v pushcontext.View, c Class, name string) ([]byte, error)
 	if isPassthrough(name) {
 		return passthroughAssignment(s, c, name)
 	}
-	port, ok := portNamed(s.Shape, name)
-	if !ok || !pushed(s.Shape, c) {
+	d, ok := destinationNamed(s.Shape, c, name)
+	if !ok || !d.pushed(c) {
 		return nil, errName(EndpointURL, name)
 	}
-	return marshal(assignment(name, selectEndpoints(candidatesOf(s, port), c)))
+	return marshal(assignment(name, selectEndpoints(candidatesOf(s, d), c)))
 }
 
 func errView(typeURL string, v pushcontext.View) error {

@@ -117,7 +117,7 @@ const noCertificate = "the proxy has no certificate for it (node metadata TLS_CL
 
 // cleartext says why no connection to the service is one of mutual TLS.
 func (s *selector) cleartext() string {
-	switch t := clientTLS(s.shape, s.port, s.class.Namespace); {
+	switch t := s.rule.tls; {
 	case t != nil:
 		return nameOf(s.policy.rule) + " sets TLS mode " + t.GetMode().String()
 	case s.shape.External:

@@ -44,6 +44,16 @@ func (l Labels) Value(key string) string {
 	return ""
 }
 
+// Match reports whether the labels have all pairs of a selector.
+func (l Labels) Match(selector model.Labels) bool {
+	for k, v := range selector {
+		if l.Value(k) != v {
+			return false
+		}
+	}
+	return true
+}
+
 // Keys are the labels' names, sorted.
 func (l Labels) Keys() []string {
 	var out []string

@@ -21,17 +21,20 @@ const (
 )
 
 // outboundName is the cluster (and endpoint assignment) of a service port.
-func outboundName(port uint16, host string) string {
-	return "outbound|" + strconv.Itoa(int(port)) + "||" + host
+func outboundName(port uint16, host string) string { return subsetName(port, "", host) }
+
+// subsetName is the cluster (and endpoint assignment) of a subset of a service port; "" is the port itself.
+func subsetName(port uint16, subset, host string) string {
+	return "outbound|" + strconv.Itoa(int(port)) + "|" + subset + "|" + host
 }
 
 // passthroughPrefix starts the names of passthrough clusters. Server names hold no "|".
 const passthroughPrefix = "outbound_."
 
-// passthroughName is the cluster (and endpoint assignment) of a service port at a router that forwards
-// mutual TLS by server name, and that server name.
-func passthroughName(port uint16, host string) string {
-	return passthroughPrefix + strconv.Itoa(int(port)) + "_._." + host
+// passthroughName is the cluster (and endpoint assignment) of a service port, or of a subset of it, at a router
+// that forwards mutual TLS by server name, and that server name.
+func passthroughName(port uint16, subset, host string) string {
+	return passthroughPrefix + strconv.Itoa(int(port)) + "_." + subset + "_." + host
 }
 
 func isPassthrough(name string) bool { return strings.HasPrefix(name, passthroughPrefix) }
@@ -67,22 +70,35 @@ func parsePort(s string) (uint16, bool) {
 	return uint16(n), true
 }
 
-// parseOutbound reads "outbound|<port>||<host>" or "outbound_.<port>_._.<host>". There are no subsets
-// yet, so a name with one names nothing.
-func parseOutbound(name string) (host string, port uint16, ok bool) {
-	rest, separator := strings.TrimPrefix(name, passthroughPrefix), "_._."
+// clusterName is a parsed name of an outbound cluster.
+type clusterName struct {
+	host   string
+	subset string // "" for the port itself
+	port   uint16
+}
+
+// parseOutbound reads "outbound|<port>|<subset>|<host>" or "outbound_.<port>_.<subset>_.<host>".
+func parseOutbound(name string) (clusterName, bool) {
+	rest, separator := strings.TrimPrefix(name, passthroughPrefix), "_."
 	if len(rest) == len(name) {
+		var ok bool
 		if rest, ok = strings.CutPrefix(name, "outbound|"); !ok {
-			return "", 0, false
+			return clusterName{}, false
 		}
-		separator = "||"
+		separator = "|"
 	}
-	num, host, ok := strings.Cut(rest, separator)
-	if !ok || host == "" || strings.ContainsRune(host, '|') {
-		return "", 0, false
+	num, rest, _ := strings.Cut(rest, separator)
+	subset, host, ok := strings.Cut(rest, separator)
+	if !ok || host == "" || strings.ContainsRune(host, '|') || subset != "" && !namesSubset(subset) {
+		return clusterName{}, false
 	}
-	port, ok = parsePort(num)
-	return host, port, ok
+	port, ok := parsePort(num)
+	return clusterName{host, subset, port}, ok
+}
+
+// namesSubset reports whether a subset of the name can be told from others by the names of its clusters.
+func namesSubset(name string) bool {
+	return name != "" && !strings.Contains(name, "|") && !strings.Contains(name, "_.")
 }
 
 // parseInbound reads "inbound|<port>||".
@@ -171,4 +187,13 @@ func seenBefore(ports []model.Port, p model.Port) bool {
 // supported.
 func served(s *pushcontext.ShapeView) bool {
 	return s.Resolution != model.DynamicDNS
+}
+
+// portProtocol reads the protocol of a port in Sidecars and Gateways; what is unknown is detected.
+func portProtocol(name string) model.Protocol {
+	var p model.Protocol
+	if name == "" || p.UnmarshalText([]byte(strings.ToLower(name))) != nil {
+		return model.ProtocolUnknown
+	}
+	return p
 }

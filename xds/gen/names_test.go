@@ -44,13 +44,18 @@ func TestKey(t *testing.T) {
 		{gen.Routes{}, "80", port(80), true},
 		{gen.Routes{}, "http.8080", port(8080), true},
 		{gen.Routes{}, "a.example:9000", port(9000), true},
-		{g: gen.Clusters{}, name: "outbound|80|v1|a.example"},
+		{gen.Clusters{}, "outbound|80|v1|a.example", shape("a.example"), true},
+		{gen.Endpoints{}, "outbound|80|v1|a.example", service("a.example"), true},
+		{gen.Clusters{}, "outbound_.80_.v1_.a.example", shape("a.example"), true},
+		{gen.Endpoints{}, "outbound_.80_.v1_.a.example", service("a.example"), true},
+		{g: gen.Clusters{}, name: "outbound|80|a.example"},
+		{g: gen.Clusters{}, name: "outbound|80|v|1|a.example"},
+		{g: gen.Clusters{}, name: "outbound|80|v_.1|a.example"},
 		{g: gen.Clusters{}, name: "outbound|080||a.example"},
 		{g: gen.Clusters{}, name: "outbound|0||a.example"},
 		{g: gen.Clusters{}, name: "outbound|65536||a.example"},
 		{g: gen.Clusters{}, name: "outbound|80||"},
 		{g: gen.Clusters{}, name: "inbound|80|x|"},
-		{g: gen.Clusters{}, name: "outbound_.80_.v1_.a.example"},
 		{g: gen.Clusters{}, name: "outbound_.80_._."},
 		{g: gen.Clusters{}, name: "outbound_.80||a.example"},
 		{g: gen.Listeners{}, name: "passthrough_15443"},
@@ -76,11 +81,11 @@ func TestKey(t *testing.T) {
 // building it from a view that has no such resource is an error, never a panic.
 func FuzzKey(f *testing.F) {
 	for _, s := range []string{"outbound|80||a", "inbound|80||", "0.0.0.0_80", "::_80", "80", "http.80", "a:80", "virtualInbound", "BlackHoleCluster", "|", "_", ":", "outbound|||",
-		"outbound_.80_._.a.ns.svc.cluster.local", "passthrough_0.0.0.0_15443"} {
+		"outbound_.80_._.a.ns.svc.cluster.local", "outbound|80|v1|a.ns.svc.cluster.local", "outbound_.80_.v1_.a.ns.svc.cluster.local", "passthrough_0.0.0.0_15443"} {
 		f.Add(s)
 	}
 	m := newMesh(crossing)
-	s := svc{host: "a.ns.svc.cluster.local", ports: []model.Port{autoPort(80)}, vips: members("c1", "10.0.0.1")}
+	s := underSubsets(svc{host: "a.ns.svc.cluster.local", ports: []model.Port{autoPort(80)}, vips: members("c1", "10.0.0.1")}, "v1", "v2")
 	v := s.view(m)
 	views := []pushcontext.View{v, v.Shape, portView(80, m, s), &pushcontext.TargetsView{Mesh: m.MeshView, Targets: []pushcontext.Target{{Host: "a", Port: 80, Endpoint: 80}}}, m.MeshView}
 	classes := []gen.Class{sidecar("c1", "ns"), router("c1", "ns", forwarding(7))}

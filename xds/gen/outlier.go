@@ -6,7 +6,6 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/matcher/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	envoymatcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
@@ -15,15 +14,13 @@ import (
 )
 
 // applyOutlier has a cluster's proxies leave out endpoints that fail.
-func applyOutlier(out *clusterv3.Cluster, o *networking.OutlierDetection) {
+func applyOutlier(out *draft, o *networking.OutlierDetection) {
 	if o == nil {
 		return
 	}
 	out.OutlierDetection = outlierDetection(o)
 	if m := errorMatcher(o.OutlierDetectionHttpErrorCodes); m != nil {
-		h := httpOptions(out)
-		h.OutlierDetection = &httpv3.HttpProtocolOptions_OutlierDetection{ErrorMatcher: m}
-		setHTTPOptions(out, h)
+		out.options().OutlierDetection = &httpv3.HttpProtocolOptions_OutlierDetection{ErrorMatcher: m}
 	}
 }
 
@@ -86,16 +83,4 @@ func statusIs(code uint32) *matcherv3.MatchPredicate {
 	header := &routev3.HeaderMatcher{Name: ":status", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: exact}}
 	return &matcherv3.MatchPredicate{Rule: &matcherv3.MatchPredicate_HttpResponseHeadersMatch{
 		HttpResponseHeadersMatch: &matcherv3.HttpHeadersMatch{Headers: []*routev3.HeaderMatcher{header}}}}
-}
-
-// httpOptions are the cluster's upstream HTTP options so far; without any it speaks HTTP/1.1.
-func httpOptions(out *clusterv3.Cluster) *httpv3.HttpProtocolOptions {
-	h := &httpv3.HttpProtocolOptions{}
-	if a := out.TypedExtensionProtocolOptions[httpOptionsKey]; a != nil && a.UnmarshalTo(h) == nil {
-		return h
-	}
-	return &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
-		ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
-			ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
-				HttpProtocolOptions: &corev3.Http1ProtocolOptions{}}}}}
 }

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
@@ -57,7 +55,7 @@ func passthroughTraits(s *pushcontext.ShapeView) Traits {
 func forwardable(s *pushcontext.ShapeView) bool {
 	host := s.Key.Host
 	return !s.External && s.Key.Cluster == "" && served(s) &&
-		!strings.Contains(host, "*") && host == strings.ToLower(host) && len(passthroughName(65535, host)) <= maxServerName
+		!strings.Contains(host, "*") && host == strings.ToLower(host) && len(passthroughName(65535, "", host)) <= maxServerName
 }
 
 // forwarded reports whether routers of the class forward to the service.
@@ -100,26 +98,40 @@ func passthroughNames(s *pushcontext.ShapeView, c Class) []string {
 		return nil
 	}
 	var names []string
-	for _, p := range servedPorts(s) {
-		names = append(names, passthroughName(p.Number, s.Key.Host))
+	for _, d := range destinationsOf(s, c) {
+		if d.forwardable() {
+			names = append(names, d.serverName())
+		}
 	}
 	return names
 }
 
-func forwardingCluster(s *pushcontext.ShapeView, c Class, name string) *clusterv3.Cluster {
-	port, ok := portNamed(s, name)
-	if !ok || !forwarded(s, c) {
+// forwardable reports whether a server name can stand for the subset, given that one can for the service.
+func (d destination) forwardable() bool {
+	name := d.serverName()
+	return len(name) <= maxServerName && d.subset() == strings.ToLower(d.subset())
+}
+
+// forwardedNamed gives what routers of the class forward to by a server name.
+func forwardedNamed(s *pushcontext.ShapeView, c Class, name string) (destination, bool) {
+	d, ok := destinationNamed(s, c, name)
+	return d, ok && forwarded(s, c) && d.forwardable()
+}
+
+func forwardingCluster(s *pushcontext.ShapeView, c Class, name string) *draft {
+	d, ok := forwardedNamed(s, c, name)
+	if !ok {
 		return nil
 	}
 	out := baseCluster(s.Mesh, name)
 	out.Metadata = serviceMetadata(serviceRef{s.Key.Host, s.Name, s.Key.Namespace})
 	if s.Resolution.IsDNS() {
-		sel, _ := selectForwarded(inlineCandidates(s, port), c)
+		sel, _ := selectForwarded(inlineCandidates(d), c)
 		dnsCluster(out, s, sel, c)
 	} else {
 		edsCluster(out)
 	}
-	applyTraffic(out, s, port, c)
+	applyTraffic(out, d, c)
 	return out
 }
 
@@ -134,11 +146,11 @@ func pushedPassthroughNames(s *pushcontext.ShapeView, c Class) []string {
 
 // passthroughAssignment holds the endpoints that a router forwards to.
 func passthroughAssignment(v *pushcontext.ServiceView, c Class, name string) ([]byte, error) {
-	port, ok := portNamed(v.Shape, name)
-	if !ok || !forwarded(v.Shape, c) || v.Shape.Resolution.IsDNS() {
+	d, ok := forwardedNamed(v.Shape, c, name)
+	if !ok || v.Shape.Resolution.IsDNS() {
 		return nil, errName(EndpointURL, name)
 	}
-	sel, _ := selectForwarded(candidatesOf(v, port), c)
+	sel, _ := selectForwarded(candidatesOf(v, d), c)
 	return marshal(assignment(name, sel))
 }
 
@@ -148,7 +160,7 @@ func ExplainPassthrough(v *pushcontext.ServiceView, c Class, port model.Port) []
 	if !forwarded(v.Shape, c) {
 		return nil
 	}
-	sel, refused := selectForwarded(candidatesOf(v, port), c)
+	sel, refused := selectForwarded(candidatesOf(v, destinationOf(v.Shape, port, c)), c)
 	return append(sel.verdicts, refused...)
 }
 
@@ -178,7 +190,7 @@ func selectForwarded(in candidates, c Class) (sel selection, refused []Verdict) 
 func unforwardable(in candidates, c Class, e *model.Endpoint) (model.Reason, string) {
 	m := in.shape.Mesh
 	switch {
-	case !speaksMutual(e) && mutual(in.shape, in.port, c.Namespace) != tlsMutual:
+	case !speaksMutual(e) && in.secured() != tlsMutual:
 		return model.ReasonNoMTLS, "a gateway forwards mutual TLS only"
 	case e.Network != "" && e.Network != c.Network && m.HasGateway(e.Network):
 		return model.ReasonOtherNetwork, "a gateway forwards to endpoints that it dials itself; network " + e.Network + " has gateways of its own"

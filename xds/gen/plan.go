@@ -140,7 +140,7 @@ func (p *portPlan) directAddrs(c Class, mesh *pushcontext.MeshView) map[netip.Ad
 	out := map[netip.Addr]int{}
 	for _, n := range p.headless {
 		s := &p.services[n]
-		for _, l := range inlineCandidates(s.shape, s.port).localities {
+		for _, l := range inlineEndpoints(s.shape, s.port) {
 			for _, e := range l.Endpoints {
 				a := e.Addr.AddrPort.Addr()
 				_, taken := p.byAddr[a]

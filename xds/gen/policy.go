@@ -40,7 +40,8 @@ func labelTraits(label string) Traits {
 // setting unless the rule has one that is off, the mesh's locality setting.
 type policy struct {
 	rule             *pushcontext.DestinationPolicy // in force, if any
-	outlier          *networking.OutlierDetection   // in force, if any
+	pool             *networking.ConnectionPoolSettings
+	outlier          *networking.OutlierDetection
 	sendUnhealthy    bool
 	minHealthPercent uint32
 	labels           []string // failover priority: labels, the most significant first; "key=value" compares with value
@@ -53,17 +54,12 @@ type policy struct {
 	own   bool // the rule decides about localities
 }
 
-// policyOf gives what holds for proxies of a namespace.
-func policyOf(s *pushcontext.ShapeView, port model.Port, namespace string) policy {
-	return makePolicy(s, ruleOf(s, port, namespace))
-}
-
 // makePolicy combines a rule with the service and the mesh. Unready endpoints are sent, so that a proxy
 // knows how many there are and moves on to others, unless outlier detection counts the ready ones itself;
 // a traffic distribution has them sent all the same.
 func makePolicy(s *pushcontext.ShapeView, r rule) policy {
-	p := policy{rule: r.of, sendUnhealthy: true,
-		outlier: cmp.Or(r.outlier, s.Mesh.Config.GetDefaultTrafficPolicy().GetOutlierDetection())}
+	mesh := s.Mesh.Config.GetDefaultTrafficPolicy()
+	p := policy{rule: r.of, sendUnhealthy: true, pool: cmp.Or(r.pool, mesh.GetConnectionPool()), outlier: cmp.Or(r.outlier, mesh.GetOutlierDetection())}
 	if m := p.outlier.GetMinHealthPercent(); m > 0 && s.Traffic == model.TrafficAny {
 		p.sendUnhealthy, p.minHealthPercent = false, uint32(min(m, 100))
 	}

@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -11,34 +12,72 @@ import (
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
-// rule is what the DestinationRule in force says of one port of a service. The zero value is none.
+// rule is what the DestinationRule in force says of one port of a service, or of a subset there. The zero value
+// is none.
 type rule struct {
 	of       *pushcontext.DestinationPolicy
+	subset   *networking.Subset // nil for all endpoints
 	balancer *networking.LoadBalancerSettings
+	pool     *networking.ConnectionPoolSettings
 	outlier  *networking.OutlierDetection
+	tls      *networking.ClientTLSSettings
+	tunnel   *networking.TrafficPolicy_TunnelSettings
+	proxy    *networking.TrafficPolicy_ProxyProtocol
+	retries  *networking.TrafficPolicy_RetryBudget
 }
 
-// ruleOf gives what holds for proxies of a namespace.
-func ruleOf(s *pushcontext.ShapeView, port model.Port, namespace string) rule {
+// ruleOf gives what holds for all endpoints of a port, as proxies of a class call them.
+func ruleOf(s *pushcontext.ShapeView, port model.Port, c Class) rule {
+	return readRule(inForce(s, c), port, nil)
+}
+
+// inForce gives the DestinationRule in force for a class, nil if there is none.
+func inForce(s *pushcontext.ShapeView, c Class) *pushcontext.DestinationPolicy {
 	if len(s.Policies) == 0 {
-		return rule{}
+		return nil
 	}
-	return readRule(s.Policy(namespace), port)
+	return s.PolicyFor(c.Namespace, c.Labels.Match)
 }
 
-// readRule reads a DestinationRule. Settings of a port replace those for all ports, also where they
-// leave something out.
-func readRule(p *pushcontext.DestinationPolicy, port model.Port) rule {
+// readRule reads a DestinationRule: what a subset says goes before what is said of all endpoints.
+func readRule(p *pushcontext.DestinationPolicy, port model.Port, subset *networking.Subset) rule {
 	if p == nil {
 		return rule{}
 	}
-	t := p.Spec.GetTrafficPolicy()
+	r := rule{of: p, subset: subset}
+	r.read(p.Spec.GetTrafficPolicy(), port)
+	r.read(subset.GetTrafficPolicy(), port)
+	return r
+}
+
+// read lays a policy over what is there already. Settings of a port replace those for all ports, also where they
+// leave something out.
+func (r *rule) read(t *networking.TrafficPolicy, port model.Port) {
 	for _, l := range t.GetPortLevelSettings() {
 		if l.GetPort().GetNumber() == uint32(port.Number) {
-			return rule{p, l.GetLoadBalancer(), l.GetOutlierDetection()}
+			r.balancer, r.pool, r.outlier, r.tls = l.LoadBalancer, l.ConnectionPool, l.OutlierDetection, l.Tls
+			return
 		}
 	}
-	return rule{p, t.GetLoadBalancer(), t.GetOutlierDetection()}
+	r.balancer, r.pool = cmp.Or(t.GetLoadBalancer(), r.balancer), cmp.Or(t.GetConnectionPool(), r.pool)
+	r.outlier, r.tls = cmp.Or(t.GetOutlierDetection(), r.outlier), cmp.Or(t.GetTls(), r.tls)
+	r.tunnel, r.proxy, r.retries = cmp.Or(t.GetTunnel(), r.tunnel), cmp.Or(t.GetProxyProtocol(), r.proxy), cmp.Or(t.GetRetryBudget(), r.retries)
+}
+
+// subsetsOf are the subsets of a rule that have clusters. Of several of one name the first counts.
+func subsetsOf(p *pushcontext.DestinationPolicy) []*networking.Subset {
+	if p == nil || len(p.Spec.GetSubsets()) == 0 {
+		return nil
+	}
+	seen := map[string]bool{}
+	var out []*networking.Subset
+	for _, x := range p.Spec.Subsets {
+		if n := x.GetName(); namesSubset(n) && !seen[n] {
+			seen[n] = true
+			out = append(out, x)
+		}
+	}
+	return out
 }
 
 // nameOf is for people. Objects that were merged into one rule are all named.
@@ -54,7 +93,9 @@ func nameOf(p *pushcontext.DestinationPolicy) string {
 type scope struct {
 	traits     Traits              // fields of a class that some policy compares endpoints with
 	labels     []string            // further labels of the proxy that some policy names, sorted
-	namespaces map[string]struct{} // of proxies for which another rule is in force than for most
+	namespaces map[string][]string // of proxies for which another rule is in force than for most, with the labels that selectors of rules for them name
+	direct     bool                // some policy leaves the choice of the endpoint to the application
+	hashes     bool                // some policy chooses endpoints by a hash
 	key        string              // of labels and namespaces
 }
 
@@ -73,26 +114,55 @@ func scopeOf(s *pushcontext.ShapeView) scope {
 const nowhere = ""
 
 func makeScope(s *pushcontext.ShapeView) scope {
-	out := scope{namespaces: map[string]struct{}{}}
+	out := scope{namespaces: map[string][]string{}}
 	most := s.Policy(nowhere)
 	inForce := map[*pushcontext.DestinationPolicy]struct{}{most: {}}
 	for _, p := range s.Policies {
 		for _, n := range append([]string{p.Namespace}, p.Export.Namespaces...) {
 			if own := s.Policy(n); own != most {
-				out.namespaces[n], inForce[own] = struct{}{}, struct{}{}
+				out.tell(n, nil)
+				inForce[own] = struct{}{}
 			}
+		}
+		if len(p.Selector) > 0 {
+			out.tell(p.Namespace, slices.Collect(maps.Keys(p.Selector)))
+			inForce[p] = struct{}{}
 		}
 	}
 	for p := range inForce {
-		for _, port := range policyPorts(s, p) {
-			out.add(makePolicy(s, readRule(p, port)))
-		}
+		out.addRule(s, p)
 	}
 	if len(out.namespaces) > 0 {
 		out.traits |= TraitPolicy
 	}
-	out.key = strings.Join(slices.Sorted(maps.Keys(out.namespaces)), ",") + " " + strings.Join(out.labels, ",")
+	out.key = out.keyOf()
 	return out
+}
+
+// tell keeps proxies of a namespace apart from others, and from each other by labels.
+func (x *scope) tell(namespace string, labels []string) {
+	all := append(x.namespaces[namespace], labels...)
+	slices.Sort(all)
+	x.namespaces[namespace] = slices.Compact(all)
+}
+
+func (x *scope) keyOf() string {
+	var b strings.Builder
+	for _, n := range slices.Sorted(maps.Keys(x.namespaces)) {
+		b.WriteString(n + ":" + strings.Join(x.namespaces[n], "+") + ",")
+	}
+	return b.String() + " " + strings.Join(x.labels, ",")
+}
+
+// addRule takes account of all that a rule says.
+func (x *scope) addRule(s *pushcontext.ShapeView, p *pushcontext.DestinationPolicy) {
+	for _, subset := range append([]*networking.Subset{nil}, subsetsOf(p)...) {
+		for _, port := range policyPorts(s, p, subset) {
+			r := readRule(p, port, subset)
+			x.direct, x.hashes = x.direct || r.direct(), x.hashes || r.balancer.GetConsistentHash() != nil
+			x.add(makePolicy(s, r))
+		}
+	}
 }
 
 // add takes account of one policy.
@@ -111,8 +181,8 @@ func (x *scope) add(p policy) {
 
 // policyPorts are the ports whose policies may differ: one stands for all if there are no settings of
 // ports.
-func policyPorts(s *pushcontext.ShapeView, p *pushcontext.DestinationPolicy) []model.Port {
-	if p != nil && len(p.Spec.GetTrafficPolicy().GetPortLevelSettings()) > 0 {
+func policyPorts(s *pushcontext.ShapeView, p *pushcontext.DestinationPolicy, subset *networking.Subset) []model.Port {
+	if p != nil && len(p.Spec.GetTrafficPolicy().GetPortLevelSettings())+len(subset.GetTrafficPolicy().GetPortLevelSettings()) > 0 {
 		return s.Ports
 	}
 	return []model.Port{{}}
@@ -120,9 +190,14 @@ func policyPorts(s *pushcontext.ShapeView, p *pushcontext.DestinationPolicy) []m
 
 // narrow drops what the policies of a service do not tell the class from others by.
 func (x scope) narrow(c Class) Class {
-	if _, own := x.namespaces[c.Namespace]; !own {
+	selectors, own := x.namespaces[c.Namespace]
+	if !own {
 		c.Namespace = nowhere
 	}
-	c.Labels = c.Labels.Only(x.labels)
+	labels := x.labels
+	if len(selectors) > 0 {
+		labels = slices.Compact(slices.Sorted(slices.Values(slices.Concat(labels, selectors))))
+	}
+	c.Labels = c.Labels.Only(labels)
 	return c
 }

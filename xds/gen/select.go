@@ -35,33 +35,45 @@ func (v Verdict) LeftOut() model.LeftOut {
 // ExplainEndpoints says of every endpoint behind a service port whether proxies of the class are sent
 // it, and if not, why. Candidates that nobody is sent are in the view's LeftOut.
 func ExplainEndpoints(view *pushcontext.ServiceView, c Class, port model.Port) []Verdict {
-	return selectEndpoints(candidatesOf(view, port), c).verdicts
+	return selectEndpoints(candidatesOf(view, destinationOf(view.Shape, port, c)), c).verdicts
 }
 
-// candidates are the endpoints behind one port of a service.
+// ExplainSubset is [ExplainEndpoints] of a subset; false if there is none of the name for the class.
+func ExplainSubset(view *pushcontext.ServiceView, c Class, port model.Port, subset string) ([]Verdict, bool) {
+	d, ok := destinationOf(view.Shape, port, c).within(subset)
+	if !ok {
+		return nil, false
+	}
+	return selectEndpoints(candidatesOf(view, d), c).verdicts, true
+}
+
+// SubsetsOf lists the subsets that a service has for a class, in the order of the DestinationRule.
+func SubsetsOf(s *pushcontext.ShapeView, c Class) []string {
+	var out []string
+	for _, x := range subsetsOf(inForce(s, c)) {
+		out = append(out, x.Name)
+	}
+	return out
+}
+
+// candidates are the endpoints behind a destination.
 type candidates struct {
-	shape      *pushcontext.ShapeView
-	port       model.Port
+	destination
 	demoted    []model.ShardKey
 	localities []pushcontext.LocalityEndpoints
 	networks   pushcontext.Networks
 	twins      bool // several members may list one address
 }
 
-func candidatesOf(v *pushcontext.ServiceView, port model.Port) candidates {
-	if v.Shape.Resolution.IsDNS() {
-		return inlineCandidates(v.Shape, port)
+func candidatesOf(v *pushcontext.ServiceView, d destination) candidates {
+	if d.shape.Resolution.IsDNS() {
+		return inlineCandidates(d)
 	}
-	return candidates{shape: v.Shape, port: port, demoted: v.Demoted, localities: v.Port(port.Name), networks: v.Networks, twins: hasTwins(v)}
+	return candidates{destination: d, demoted: v.Demoted, localities: endpointsIn(v, v.Endpoints, d), networks: v.Networks, twins: hasTwins(v)}
 }
 
-func inlineCandidates(s *pushcontext.ShapeView, port model.Port) candidates {
-	for _, p := range s.Inline {
-		if p.Port == port.Name {
-			return candidates{shape: s, port: port, localities: p.Localities, networks: s.Networks, twins: hasInlineTwins(s)}
-		}
-	}
-	return candidates{shape: s, port: port}
+func inlineCandidates(d destination) candidates {
+	return candidates{destination: d, localities: endpointsIn(d.shape, d.shape.Inline, d), networks: d.shape.Networks, twins: hasInlineTwins(d.shape)}
 }
 
 // selection is what a class of proxies is sent of a service port.
@@ -123,8 +135,8 @@ type groupKey struct {
 // selectEndpoints is the one place that decides what a proxy is sent: resources and explanations are
 // both made from it. Every candidate gets a verdict.
 func selectEndpoints(in candidates, c Class) selection {
-	s := &selector{candidates: in, class: c, mesh: in.shape.Mesh, policy: policyOf(in.shape, in.port, c.Namespace),
-		tls: mutual(in.shape, in.port, c.Namespace), groups: map[groupKey]*group{}, scale: 1, mixed: mixed(in.localities)}
+	s := &selector{candidates: in, class: c, mesh: in.shape.Mesh, policy: makePolicy(in.shape, in.rule),
+		tls: in.secured(), groups: map[groupKey]*group{}, scale: 1, mixed: mixed(in.localities)}
 	s.prefer, s.shares = s.policy.preferences(c), s.policy.shares(c.Locality)
 	s.patterns = patternsBySpecificity(s.shares)
 	if s.multi = s.mesh.MultiNetwork(); s.multi {

@@ -17,39 +17,20 @@ const (
 	tlsOwn                   // as a DestinationRule says: not the mesh's own
 )
 
-// mutual gives the mode in which proxies of a namespace call a service port: what the DestinationRule in
-// force says, else automatic mutual TLS unless the mesh turns it off or the service is outside of it.
-func mutual(s *pushcontext.ShapeView, port model.Port, namespace string) tlsMode {
-	switch t := clientTLS(s, port, namespace); {
+// secured gives the mode in which proxies call a destination: what the DestinationRule in force says, else
+// automatic mutual TLS unless the mesh turns it off or the service is outside of it.
+func (d destination) secured() tlsMode {
+	switch t := d.rule.tls; {
 	case t != nil && t.Mode == networking.ClientTLSSettings_DISABLE:
 		return tlsOff
 	case t != nil && t.Mode == networking.ClientTLSSettings_ISTIO_MUTUAL:
 		return tlsMutual
 	case t != nil:
 		return tlsOwn
-	case s.External, !autoMTLS(s.Mesh):
+	case d.shape.External, !autoMTLS(d.shape.Mesh):
 		return tlsOff
 	}
 	return tlsAuto
-}
-
-// clientTLS gives a DestinationRule's settings for a port, nil if there are none. Settings of a port
-// replace all of the others.
-func clientTLS(s *pushcontext.ShapeView, port model.Port, namespace string) *networking.ClientTLSSettings {
-	if len(s.Policies) == 0 {
-		return nil
-	}
-	p := s.Policy(namespace)
-	if p == nil {
-		return nil
-	}
-	t := p.Spec.GetTrafficPolicy()
-	for _, l := range t.GetPortLevelSettings() {
-		if l.GetPort().GetNumber() == uint32(port.Number) {
-			return l.GetTls()
-		}
-	}
-	return t.GetTls()
 }
 
 func autoMTLS(m *pushcontext.MeshView) bool {

@@ -7,9 +7,9 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/proxy_protocol/v3"
 	rawbufferv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/raw_buffer/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 	meshconfig "istio.io/api/mesh/v1alpha1"
@@ -32,23 +32,24 @@ func tlsTraits(s *pushcontext.ShapeView) Traits {
 
 // applyTLS secures the connections of a cluster whose type is set. Where nothing safe can be made of
 // what a DestinationRule demands, the cluster is one without endpoints: cleartext would be worse.
-func applyTLS(out *clusterv3.Cluster, s *pushcontext.ShapeView, port model.Port, c Class) {
-	rule := clientTLS(s, port, c.Namespace)
-	switch mode := mutual(s, port, c.Namespace); {
-	case !securable(mode, rule, c):
+func applyTLS(out *draft, d destination, c Class) {
+	switch mode := d.secured(); {
+	case !securable(mode, d.rule.tls, c):
 		unreachable(out)
+		return
 	case mode == tlsOwn:
-		applyOwnTLS(out, rule, port)
+		applyOwnTLS(out, d)
 	case mode == tlsOff, !c.ClientTLS.Complete():
 	case mode == tlsMutual:
-		out.TransportSocket = tlsSocket(meshTLS(s, port, c, rule))
+		out.TransportSocket = tlsSocket(meshTLS(out, d, c))
 	case out.GetType() == clusterv3.Cluster_ORIGINAL_DST:
-		if allSpeakMutual(inlineCandidates(s, port)) {
-			out.TransportSocket = tlsSocket(meshTLS(s, port, c, nil))
+		if allSpeakMutual(inlineCandidates(d)) {
+			out.TransportSocket = tlsSocket(meshTLS(out, d, c))
 		}
 	default:
-		out.TransportSocketMatches = matchTLSMode(tlsSocket(meshTLS(s, port, c, nil)))
+		out.TransportSocketMatches = matchTLSMode(tlsSocket(meshTLS(out, d, c)))
 	}
+	applyProxyProtocol(out, d.rule.proxy)
 }
 
 // securable reports whether a proxy of the class can do what the mode demands. A credential by name
@@ -58,16 +59,19 @@ func securable(mode tlsMode, rule *networking.ClientTLSSettings, c Class) bool {
 	case tlsMutual:
 		return c.ClientTLS.Complete()
 	case tlsOwn:
-		return rule.CredentialName == "" && (rule.Mode != networking.ClientTLSSettings_MUTUAL || rule.ClientCertificate != "" && rule.PrivateKey != "")
+		return rule.CredentialName == "" && rule.CaCertCredentialName == "" &&
+			(rule.Mode != networking.ClientTLSSettings_MUTUAL || rule.ClientCertificate != "" && rule.PrivateKey != "")
 	}
 	return true
 }
 
 // unreachable makes the cluster one without endpoints.
-func unreachable(out *clusterv3.Cluster) {
+func unreachable(out *draft) {
 	out.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
-	out.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
 	out.EdsClusterConfig, out.LoadAssignment = nil, nil
+	if out.LbPolicy == clusterv3.Cluster_CLUSTER_PROVIDED {
+		out.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
+	}
 }
 
 // allSpeakMutual reports whether every endpoint behind an original destination takes mutual TLS: there
@@ -83,12 +87,15 @@ func allSpeakMutual(in candidates) bool {
 
 // matchTLSMode is mutual TLS for endpoints whose metadata says that they speak it.
 func matchTLSMode(mtls *corev3.TransportSocket) []*clusterv3.Cluster_TransportSocketMatch {
-	plain := &corev3.TransportSocket{Name: "envoy.transport_sockets.raw_buffer",
-		ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(&rawbufferv3.RawBuffer{})}}
 	return []*clusterv3.Cluster_TransportSocketMatch{
 		{Name: "tlsMode-" + model.TLSIstio, TransportSocket: mtls, Match: structOf(map[string]*structpb.Value{"tlsMode": stringValue(model.TLSIstio)})},
-		{Name: "tlsMode-" + model.TLSDisabled, TransportSocket: plain, Match: structOf(nil)},
+		{Name: "tlsMode-" + model.TLSDisabled, TransportSocket: plainSocket(), Match: structOf(nil)},
 	}
+}
+
+func plainSocket() *corev3.TransportSocket {
+	return &corev3.TransportSocket{Name: "envoy.transport_sockets.raw_buffer",
+		ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(&rawbufferv3.RawBuffer{})}}
 }
 
 const tlsSocketName = "envoy.transport_sockets.tls"
@@ -102,16 +109,15 @@ func tlsSocket(t *tlsv3.UpstreamTlsContext) *corev3.TransportSocket {
 const maxServerName = 255
 
 // meshTLS is mutual TLS with a workload of the mesh. The server name tells gateways on the way which
-// service port is meant.
-func meshTLS(s *pushcontext.ShapeView, port model.Port, c Class, rule *networking.ClientTLSSettings) *tlsv3.UpstreamTlsContext {
-	common := commonTLS(s.Mesh, c.ClientTLS)
-	names := s.ServiceAccounts
-	sni := passthroughName(port.Number, s.Key.Host)
-	if len(rule.GetSubjectAltNames()) > 0 {
-		names = rule.SubjectAltNames
+// service port is meant, and which subset.
+func meshTLS(out *draft, d destination, c Class) *tlsv3.UpstreamTlsContext {
+	common := commonTLS(d.shape.Mesh, c.ClientTLS)
+	names, sni := d.shape.ServiceAccounts, d.serverName()
+	if own := d.rule.tls.GetSubjectAltNames(); len(own) > 0 {
+		names = own
 	}
-	if rule.GetSni() != "" {
-		sni = rule.Sni
+	if own := d.rule.tls.GetSni(); own != "" {
+		sni = own
 	}
 	if len(sni) > maxServerName {
 		sni = ""
@@ -121,7 +127,7 @@ func meshTLS(s *pushcontext.ShapeView, port model.Port, c Class, rule *networkin
 	if c.Extensions&ExtIstioMetadataExchange != 0 { // or else nothing would be there to send what it announces
 		common.AlpnProtocols = meshStreams()
 	}
-	if port.Protocol.IsHTTP2() {
+	if out.onlyHTTP2() {
 		common.AlpnProtocols = append(common.AlpnProtocols, "h2")
 	}
 	return &tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: sni}
@@ -129,34 +135,64 @@ func meshTLS(s *pushcontext.ShapeView, port model.Port, c Class, rule *networkin
 
 // applyOwnTLS is TLS as a DestinationRule describes it, with files on the proxy's machine. Names can be
 // verified only where authorities are: Envoy refuses one without the other.
-func applyOwnTLS(out *clusterv3.Cluster, rule *networking.ClientTLSSettings, port model.Port) {
+func applyOwnTLS(out *draft, d destination) {
+	rule := d.rule.tls
 	common := &tlsv3.CommonTlsContext{TlsParams: tlsVersions(tlsv3.TlsParameters_TLSv1_2)}
+	if t := d.shape.Mesh.Config.GetTlsDefaults(); t != nil {
+		common.TlsParams.EcdhCurves, common.TlsParams.CipherSuites = t.EcdhCurves, t.CipherSuites
+	}
 	if rule.Mode == networking.ClientTLSSettings_MUTUAL {
 		common.TlsCertificates = certificate(rule.ClientCertificate, rule.PrivateKey)
 	}
 	verified := rule.CaCertificates != "" && !rule.GetInsecureSkipVerify().GetValue()
 	if verified {
 		common.ValidationContextType = authorities(rule.CaCertificates)
-		common.GetValidationContext().MatchTypedSubjectAltNames = subjects(rule.SubjectAltNames)
+		common.GetValidationContext().MatchTypedSubjectAltNames = subjects(d.verifiedNames())
+		if rule.CaCrl != "" {
+			common.GetValidationContext().Crl = file(rule.CaCrl)
+		}
 	}
-	if port.Protocol.IsHTTP2() {
+	if out.onlyHTTP2() {
 		common.AlpnProtocols = []string{"h2"}
 	}
 	out.TransportSocket = tlsSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: rule.Sni})
-	if rule.Sni == "" && (port.Protocol.IsHTTP() || port.Protocol.Sniffed()) {
-		automaticSNI(out, verified && len(rule.SubjectAltNames) == 0)
+	if rule.Sni == "" && (d.port.Protocol.IsHTTP() || d.port.Protocol.Sniffed() || out.onlyHTTP2()) {
+		// the name to verify, too, is taken from each request, unless names are known
+		out.options().UpstreamHttpProtocolOptions = &corev3.UpstreamHttpProtocolOptions{AutoSni: true, AutoSanValidation: verified && len(rule.SubjectAltNames) == 0}
 	}
 }
 
-// automaticSNI takes the server name, and if asked the name to verify, from each request.
-func automaticSNI(out *clusterv3.Cluster, verify bool) {
-	o := &httpv3.HttpProtocolOptions{}
-	if a := out.TypedExtensionProtocolOptions[httpOptionsKey]; a == nil || a.UnmarshalTo(o) != nil {
-		o.UpstreamProtocolOptions = &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
-			ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{HttpProtocolOptions: &corev3.Http1ProtocolOptions{}}}}
+// verifiedNames are those that the server may have: the rule's, else those of the ServiceEntry.
+func (d destination) verifiedNames() []string {
+	if own := d.rule.tls.GetSubjectAltNames(); len(own) > 0 || d.shape.Native {
+		return own
 	}
-	o.UpstreamHttpProtocolOptions = &corev3.UpstreamHttpProtocolOptions{AutoSni: true, AutoSanValidation: verify}
-	setHTTPOptions(out, o)
+	return d.shape.ServiceAccounts
+}
+
+// applyProxyProtocol has each connection start with the client's address.
+func applyProxyProtocol(out *draft, p *networking.TrafficPolicy_ProxyProtocol) {
+	if p == nil {
+		return
+	}
+	if len(out.TransportSocketMatches) == 0 {
+		if out.TransportSocket == nil {
+			out.TransportSocket = plainSocket()
+		}
+		out.TransportSocket = withProxyProtocol(p, out.TransportSocket)
+	}
+	for _, m := range out.TransportSocketMatches {
+		m.TransportSocket = withProxyProtocol(p, m.TransportSocket)
+	}
+}
+
+func withProxyProtocol(p *networking.TrafficPolicy_ProxyProtocol, inner *corev3.TransportSocket) *corev3.TransportSocket {
+	version := corev3.ProxyProtocolConfig_V1
+	if p.Version == networking.TrafficPolicy_ProxyProtocol_V2 {
+		version = corev3.ProxyProtocolConfig_V2
+	}
+	return &corev3.TransportSocket{Name: "envoy.transport_sockets.upstream_proxy_protocol", ConfigType: &corev3.TransportSocket_TypedConfig{
+		TypedConfig: pack(&proxyprotocolv3.ProxyProtocolUpstreamTransport{Config: &corev3.ProxyProtocolConfig{Version: version}, TransportSocket: inner})}}
 }
 
 // commonTLS is what both sides of mutual TLS have: files to show and files to verify by.

@@ -1,0 +1,45 @@
+package gen
+
+import (
+	"net"
+	"strconv"
+
+	tcpproxyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// tcpPolicy is what the DestinationRule in force adds to a TCP proxy that sends to a destination. The zero value is
+// nothing.
+type tcpPolicy struct {
+	hash   []*typev3.HashPolicy
+	idle   *durationpb.Duration // 0 for no timeout; nil for Envoy's default
+	tunnel *tcpproxyv3.TcpProxy_TunnelingConfig
+}
+
+// tcpPolicyOf depends of the class on what [scope.narrow] leaves.
+func tcpPolicyOf(s *pushcontext.ShapeView, port model.Port, subset string, c Class) tcpPolicy {
+	d, ok := destinationOf(s, port, c).within(subset)
+	if !ok {
+		return tcpPolicy{}
+	}
+	return tcpPolicy{
+		hash:   tcpHashPolicies(d.rule.balancer.GetConsistentHash()),
+		idle:   timeout(makePolicy(s, d.rule).pool.GetTcp().GetIdleTimeout()),
+		tunnel: tunneling(d.rule.tunnel),
+	}
+}
+
+// tunneling sends connections through an HTTP proxy, nil if it is not one that could be asked for anything.
+func tunneling(t *networking.TrafficPolicy_TunnelSettings) *tcpproxyv3.TcpProxy_TunnelingConfig {
+	if t.GetTargetHost() == "" || t.TargetPort == 0 || t.TargetPort > 65535 {
+		return nil
+	}
+	return &tcpproxyv3.TcpProxy_TunnelingConfig{
+		Hostname: net.JoinHostPort(t.TargetHost, strconv.Itoa(int(t.TargetPort))), UsePost: t.Protocol == "POST",
+	}
+}

@@ -1,0 +1,93 @@
+package gen
+
+import (
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// destination is what an outbound cluster stands for, as proxies of one class see it: a service port, or a subset
+// of the endpoints behind it.
+type destination struct {
+	shape *pushcontext.ShapeView
+	port  model.Port
+	rule  rule
+}
+
+func destinationOf(s *pushcontext.ShapeView, port model.Port, c Class) destination {
+	return destination{s, port, ruleOf(s, port, c)}
+}
+
+// destinationNamed gives what an outbound name means, false if it is nothing of the service's.
+func destinationNamed(s *pushcontext.ShapeView, c Class, name string) (destination, bool) {
+	n, ok := parseOutbound(name)
+	if !ok || n.host != s.Key.Host {
+		return destination{}, false
+	}
+	port, ok := servedPort(s, n.port)
+	if !ok {
+		return destination{}, false
+	}
+	return destinationOf(s, port, c).within(n.subset)
+}
+
+// within gives a subset of the destination, false if the rule in force has none of the name.
+func (d destination) within(subset string) (destination, bool) {
+	if subset == "" {
+		return d, true
+	}
+	for _, x := range subsetsOf(d.rule.of) {
+		if x.Name == subset {
+			d.rule = readRule(d.rule.of, d.port, x)
+			return d, true
+		}
+	}
+	return destination{}, false
+}
+
+// destinationsOf are all of a service's: each port, followed by its subsets.
+func destinationsOf(s *pushcontext.ShapeView, c Class) []destination {
+	p, ports := inForce(s, c), servedPorts(s)
+	subsets := subsetsOf(p)
+	out := make([]destination, 0, len(ports)*(1+len(subsets)))
+	for _, port := range ports {
+		out = append(out, destination{s, port, readRule(p, port, nil)})
+		for _, x := range subsets {
+			out = append(out, destination{s, port, readRule(p, port, x)})
+		}
+	}
+	return out
+}
+
+func (d destination) subset() string { return d.rule.subset.GetName() }
+
+// name is that of its cluster.
+func (d destination) name() string { return subsetName(d.port.Number, d.subset(), d.shape.Key.Host) }
+
+// serverName is by what it is known to gateways: the name of its cluster there.
+func (d destination) serverName() string {
+	return passthroughName(d.port.Number, d.subset(), d.shape.Key.Host)
+}
+
+// direct reports whether the rule sends connections where the application opened them to.
+func (r *rule) direct() bool {
+	return r.balancer.GetSimple() == networking.LoadBalancerSettings_PASSTHROUGH
+}
+
+// pushed reports whether a destination's endpoints are an EDS resource. Where connections have no original
+// destination, there is a choice among the endpoints instead.
+func (d destination) pushed(c Class) bool {
+	switch d.shape.Resolution {
+	case model.ClientSideLB:
+		return !d.rule.direct() || !c.intercepts()
+	case model.Passthrough:
+		return !c.intercepts()
+	}
+	return false
+}
+
+// resolved reports whether proxies find a destination's endpoints by DNS.
+func (d destination) resolved(c Class) bool {
+	return d.shape.Resolution.IsDNS() && !(d.rule.direct() && c.intercepts())
+}
