@@ -18,11 +18,15 @@ type basis struct {
 	networks        networks
 	rules           *rules
 	auth            *auth
-	servers         []pushcontext.AutoPassthrough
+	routes          *routes
+	servers         []*model.Config // Gateways in force
 	serverConflicts []pushcontext.Conflict
-	conflicts       []pushcontext.Conflict  // between objects of rules, auth and servers
+	gateways        *pushcontext.GatewaysView
+	scopes          *scopes
+	scoped          []string                // namespaces in which scopes changed since the last commit
+	conflicts       []pushcontext.Conflict  // between objects of rules, auth, routes, servers and scopes
 	demoted         map[model.ShardKey]bool // shards that are stale for too long
-	linear          bool                    // rules are found without their index
+	linear          bool                    // rules and routes are found without their index
 }
 
 // policies gives the DestinationRules for a host.
@@ -33,11 +37,21 @@ func (b *basis) policies(host string) []*pushcontext.DestinationPolicy {
 	return b.rules.match(host)
 }
 
+// virtualServices gives the VirtualServices of sidecars for a host.
+func (b *basis) virtualServices(host string) []*pushcontext.VirtualService {
+	if b.linear {
+		return b.routes.byHost.scan(host)
+	}
+	return b.routes.match(host)
+}
+
 // sources are the rows that a basis is made from, and what of them changed.
 type sources struct {
-	gateways []row[*model.Service]
-	kind     func(string) []row[*model.Config]
-	changed  func(kinds ...string) bool
+	gateways  []row[*model.Service]
+	kind      func(string) []row[*model.Config]
+	changed   func(kinds ...string) bool
+	directory directory
+	touched   func(hosts map[string]struct{}) bool // the services of some of these hosts changed
 }
 
 // update gives the basis for new rows. Parts of which no row changed, and which stay the same, keep their
@@ -48,7 +62,7 @@ func (b basis) update(settings *mesh, src sources) basis {
 		configs := slices.Concat(src.kind(model.ConfigNetworkGateway), src.kind(model.ConfigResolvedHost))
 		next.networks = newNetworks(settings, gatewaySources{services: src.gateways, configs: configs}, b.networks)
 	}
-	policies := false
+	policies, routed := false, false
 	if anew || src.changed(model.ConfigDestinationRule) {
 		old := b.rules
 		if anew {
@@ -60,37 +74,84 @@ func (b basis) update(settings *mesh, src sources) basis {
 		next.auth, policies = newAuth(src.kind(model.ConfigPeerAuthentication), settings), true
 	}
 	if anew || src.changed(model.ConfigGateway) {
-		var conflicts []pushcontext.Conflict
-		next.servers, conflicts = passthrough(src.kind(model.ConfigGateway), settings.view.ConfigCluster)
-		next.serverConflicts, policies = conflicts, true
+		next.servers, next.serverConflicts = inForce(src.kind(model.ConfigGateway), settings.view.ConfigCluster)
+		policies = true
+	}
+	next.mesh = settings.with(next.networks.names(), passthrough(next.servers))
+	if next.mesh != b.mesh {
+		anew = true
+	}
+	if anew || next.rules != b.rules || src.changed(model.ConfigVirtualService) || src.touched(b.routes.hosts) {
+		next.routes, routed = next.reroute(src, b.routes, anew), true
+	}
+	if anew || routed || src.changed(model.ConfigGateway) {
+		next.gateways = newGateways(next.servers, next.mesh.view, next.routes.all, b.gateways)
+	}
+	if anew || routed || src.changed(model.ConfigSidecar, model.ConfigTelemetry) {
+		var scoped []string
+		next.scopes, scoped = newScopes(scopeRows{src.kind(model.ConfigSidecar), src.kind(model.ConfigTelemetry)}, next.mesh, next.routes, b.scopes)
+		next.scoped, policies = slices.Concat(b.scoped, scoped), true
 	}
 	if policies {
-		next.conflicts = slices.Concat(next.rules.conflicts, next.auth.conflicts, next.serverConflicts)
+		next.conflicts = slices.Concat(next.rules.conflicts, next.auth.conflicts, next.serverConflicts, next.routes.conflicts, next.scopes.conflicts)
 	}
-	next.mesh = settings.with(next.networks.names(), next.servers)
 	return next
 }
 
-// differs tells the hosts that may be merged into something else than on the old basis, given equal
-// mesh-wide settings.
-func (b basis) differs(old basis) func(hostKey, *hostRows) bool {
-	var tests []func(hostKey, *hostRows) bool
+// reroute makes the VirtualServices.
+func (b *basis) reroute(src sources, old *routes, anew bool) *routes {
+	var objects []*model.Config
+	var contested []pushcontext.Conflict
+	if anew || src.changed(model.ConfigVirtualService) {
+		objects, contested = inForce(src.kind(model.ConfigVirtualService), b.mesh.view.ConfigCluster)
+	} else {
+		objects, contested = old.objects, old.contested
+	}
+	return newRoutes(objects, contested, routeSources{b.mesh, b.rules, src.directory}, old, anew)
+}
+
+// difference tells the hosts that may be merged into something else than on another basis.
+type difference struct {
+	patterns patternSet
+	tests    []func(hostKey, *hostRows) bool
+}
+
+// differs compares with an old basis, given equal mesh-wide settings.
+func (b *basis) differs(old *basis) difference {
+	d := difference{patterns: patternSet{}}
 	changed := networks{named: gone(old.networks.named, b.networks.named), resolved: gone(old.networks.resolved, b.networks.resolved)}
 	if len(changed.named)+len(changed.resolved) > 0 {
-		tests = append(tests, func(_ hostKey, h *hostRows) bool {
+		d.tests = append(d.tests, func(_ hostKey, h *hostRows) bool {
 			return slices.ContainsFunc(h.views, func(v *pushcontext.ServiceView) bool { return onAny(v, changed) })
 		})
 	}
 	if b.rules != old.rules {
-		ruled := b.rules.differs(old.rules)
-		tests = append(tests, func(k hostKey, _ *hostRows) bool { return ruled(k.host) })
+		compare(d.patterns, b.rules.byHost, old.rules.byHost)
+	}
+	if b.routes != old.routes {
+		compare(d.patterns, b.routes.byHost, old.routes.byHost)
 	}
 	if b.auth != old.auth {
 		demanded := b.auth.differs(old.auth)
-		tests = append(tests, func(k hostKey, _ *hostRows) bool { return demanded(k.namespace) })
+		d.tests = append(d.tests, func(k hostKey, _ *hostRows) bool { return demanded(k.namespace) })
 	}
-	return func(k hostKey, h *hostRows) bool {
-		return slices.ContainsFunc(tests, func(t func(hostKey, *hostRows) bool) bool { return t(k, h) })
+	return d
+}
+
+// markDifferent marks the hosts that a difference concerns. Single hosts are found without a look at all.
+func (s *state) markDifferent(d difference) {
+	if len(d.tests) == 0 && !d.patterns.wild() {
+		for host := range d.patterns {
+			for _, k := range s.named[host] {
+				s.mark(k)
+			}
+		}
+		return
+	}
+	for k, h := range s.hosts {
+		if d.patterns.has(k.host) || slices.ContainsFunc(d.tests, func(t func(hostKey, *hostRows) bool) bool { return t(k, h) }) {
+			s.mark(k)
+		}
 	}
 }
 
@@ -100,7 +161,8 @@ func (c *Controller) refreshBasis() {
 	settings := c.settings()
 	if settings != c.mesh {
 		c.state.gateways.name(settings.gatewayHosts(), c.state.hosts)
-	} else if !c.state.reconfigured() {
+	} else if !c.state.reconfigured() && !c.state.touches(c.routes.hosts) {
+		c.state.settled()
 		return
 	}
 	old := c.basis
@@ -118,12 +180,7 @@ func (c *Controller) refreshBasis() {
 		c.opts.OnHosts(c.networks.hosts)
 	}
 	if c.mesh == old.mesh {
-		differs := c.basis.differs(old)
-		for k, h := range c.state.hosts {
-			if differs(k, h) {
-				c.state.mark(k)
-			}
-		}
+		c.state.markDifferent(c.basis.differs(&old))
 		return
 	}
 	for k := range c.state.hosts {
@@ -191,12 +248,33 @@ func (s *state) sources() sources {
 				return s.kinds[k].changed || k == model.ConfigNetworkGateway && s.gateways.changed
 			})
 		},
+		directory: s.directory,
+		touched:   s.touches,
 	}
+}
+
+// directory gives the definitions of the services of a host.
+func (s *state) directory(host string) (out []row[*model.Service]) {
+	for _, k := range s.named[host] {
+		out = append(out, s.hosts[k].services...)
+	}
+	return out
+}
+
+// touches reports whether definitions of services of some of the hosts changed.
+func (s *state) touches(hosts map[string]struct{}) bool {
+	for h := range s.redefined {
+		if _, ok := hosts[h]; ok {
+			return true
+		}
+	}
+	return false
 }
 
 // settled notes that the basis stands for all rows.
 func (s *state) settled() {
 	s.gateways.changed = false
+	clear(s.redefined)
 	for _, k := range s.kinds {
 		k.changed = false
 	}

@@ -39,12 +39,19 @@ func (c *Controller) commit(now time.Time) {
 	in.Configs = c.refreshConfigs()
 	in.Places = c.refreshPlaces(in.Mesh != nil)
 	in.NoService, in.Networks, in.Conflicts = c.refreshOrphans(), c.networks.resolved, c.conflicts
+	in.Gateways, in.Unclaimed, in.Scopes, in.Scoped = c.gateways, c.routes.unclaimed, c.scopes.published, c.scoped
 	c.refreshShards()
 	in.Shards = c.infos
-	if len(in.Services)+len(in.Quiet)+len(in.Places) > 0 || in.Mesh != nil || c.infoChanged || c.state.configs && !slices.Equal(c.configs, in.Configs) {
+	if len(in.Services)+len(in.Quiet)+len(in.Places) > 0 || in.Mesh != nil || c.rerouted(in) || c.infoChanged || c.state.configs && !slices.Equal(c.configs, in.Configs) {
 		c.publish(in, len(dirty), begin, merged)
 	}
 	c.committed(now)
+}
+
+// rerouted reports whether what routes and scopes say differs from what is published.
+func (c *Controller) rerouted(in pushcontext.Commit) bool {
+	published := c.opts.Hub.Current()
+	return len(in.Scoped) > 0 || published == nil || published.Gateways != in.Gateways || !slices.EqualFunc(in.Unclaimed, published.Unclaimed(), sameUnclaimed)
 }
 
 func (c *Controller) publish(in pushcontext.Commit, dirty int, begin, merged time.Time) {
@@ -72,7 +79,7 @@ func (c *Controller) committed(now time.Time) {
 	c.debounce.commit(now, cost)
 	clear(c.state.dirty)
 	clear(c.reasons)
-	c.state.configs, c.force, c.oldest = false, false, time.Time{}
+	c.state.configs, c.force, c.oldest, c.scoped = false, false, time.Time{}, nil
 }
 
 // refreshClusters lists the attached members, and marks dirty what depends on the list.
@@ -213,7 +220,7 @@ func (c *Controller) changes(dirty []hostKey, results []merged) (out []pushconte
 		h.views = views
 		c.setOrphans(h, results[i].orphans)
 		if h.empty() {
-			delete(c.state.hosts, k)
+			c.state.forget(k)
 		}
 	}
 	return out, quiet

@@ -103,7 +103,7 @@ func newShape(in *mergeInput, defs []ranked) *pushcontext.ShapeView {
 		Created: win.Created, Native: native(win), MeshAddresses: !native(win), Mesh: in.mesh.view,
 		Addresses: mergeAddresses(in.services), ServiceAccounts: mergeAccounts(in.services),
 	}
-	s.Export, s.Policies = exportOf(win, in.mesh), in.policies(in.key.Host)
+	s.Export, s.Policies, s.VirtualServices = exportOf(win, in.mesh), in.policies(in.key.Host), in.virtualServices(in.key.Host)
 	s.Conflicts = append(conflicts, policyConflicts(defs, in.mesh)...)
 	for _, d := range in.services {
 		s.Contributions = append(s.Contributions, pushcontext.Contribution{Source: d.obj.Source, Won: d.obj == win})

@@ -17,7 +17,8 @@ import (
 
 // kinds are the kinds of configuration that merging depends on, other than mesh-wide settings.
 var kinds = [...]string{
-	model.ConfigDestinationRule, model.ConfigPeerAuthentication, model.ConfigGateway, model.ConfigNetworkGateway, model.ConfigResolvedHost,
+	model.ConfigDestinationRule, model.ConfigPeerAuthentication, model.ConfigGateway, model.ConfigVirtualService,
+	model.ConfigSidecar, model.ConfigTelemetry, model.ConfigNetworkGateway, model.ConfigResolvedHost,
 }
 
 // kindRows are the rows of one kind. They belong to the controller goroutine.
@@ -81,11 +82,12 @@ func sameSpec(a, b any) bool {
 
 // rules are the DestinationRules in force. Immutable.
 type rules struct {
-	byHost    map[string][]*rule // by ruleKey of the host pattern; oldest first
+	byHost    patterns[*rule] // those for some workloads first, then oldest first
+	hashes    bool            // some rule has endpoints chosen by a hash
 	conflicts []pushcontext.Conflict
 }
 
-// rule is what the DestinationRules of one namespace, host pattern and visibility say together.
+// rule is what the DestinationRules of one namespace, host pattern, visibility and selector say together.
 type rule struct {
 	*pushcontext.DestinationPolicy
 	from []*model.Config
@@ -95,37 +97,39 @@ type rule struct {
 // keeps its pointer.
 func newRules(rows []row[*model.Config], m *mesh, old *rules) *rules {
 	objects, conflicts := inForce(rows, m.view.ConfigCluster)
-	out := &rules{byHost: map[string][]*rule{}, conflicts: conflicts}
+	out := &rules{byHost: patterns[*rule]{}, conflicts: conflicts}
 	for _, c := range objects {
 		spec, ok := c.Spec.(*networking.DestinationRule)
-		if !ok || spec.WorkloadSelector != nil {
+		if !ok {
 			continue
 		}
 		host, ok := ruleHost(spec.Host, c.Namespace, m.view.DomainSuffix)
 		if !ok {
 			continue
 		}
-		out.add(host, c, pushcontext.NewExport(spec.ExportTo, m.view.Config.DefaultDestinationRuleExportTo, c.Namespace))
+		out.add(host, c, pushcontext.NewExport(spec.ExportTo, m.view.Config.DefaultDestinationRuleExportTo, c.Namespace), spec.GetWorkloadSelector().GetMatchLabels())
 	}
 	for key, list := range out.byHost {
+		slices.SortStableFunc(list, func(a, b *rule) int { return compareTrue(len(a.Selector) > 0, len(b.Selector) > 0) })
 		for i, r := range list {
 			list[i] = out.settle(r, old, key)
+			out.hashes = out.hashes || hashing(list[i].Spec)
 		}
 	}
 	slices.SortFunc(out.conflicts, compareConflicts)
 	return out
 }
 
-func (rs *rules) add(host string, c *model.Config, e pushcontext.Export) {
-	key := ruleKey(host)
+func (rs *rules) add(host string, c *model.Config, e pushcontext.Export, selector model.Labels) {
+	key := patternKey(host)
 	for _, r := range rs.byHost[key] {
-		if r.Namespace == c.Namespace && r.Export.Equal(e) {
+		if r.Namespace == c.Namespace && r.Export.Equal(e) && r.Selector.Equal(selector) {
 			r.from = append(r.from, c)
 			return
 		}
 	}
 	rs.byHost[key] = append(rs.byHost[key], &rule{
-		DestinationPolicy: &pushcontext.DestinationPolicy{Source: c.Source, Namespace: c.Namespace, Host: host, Export: e},
+		DestinationPolicy: &pushcontext.DestinationPolicy{Source: c.Source, Namespace: c.Namespace, Host: host, Export: e, Selector: selector},
 		from:              []*model.Config{c},
 	})
 }
@@ -144,7 +148,7 @@ func (rs *rules) settle(r *rule, old *rules, key string) *rule {
 		return r
 	}
 	for _, was := range old.byHost[key] {
-		if was.Namespace == r.Namespace && was.Export.Equal(r.Export) && slices.Equal(was.from, r.from) {
+		if was.Namespace == r.Namespace && was.Export.Equal(r.Export) && was.Selector.Equal(r.Selector) && slices.Equal(was.from, r.from) {
 			return was
 		}
 	}
@@ -187,80 +191,35 @@ func ruleHost(host, namespace, suffix string) (string, bool) {
 	return host + "." + namespace + ".svc." + suffix, true
 }
 
-// ruleKey is a pattern as an index has it: a suffix of hosts without its star, which is the rest of a host's
-// name without making a string of it.
-func ruleKey(pattern string) string {
-	if strings.HasPrefix(pattern, "*.") {
-		return pattern[1:]
-	}
-	return pattern
-}
-
-// match gives the policies for a host: those of more specific patterns first, then oldest first.
+// match gives the policies for a host: those of more specific patterns first, then those for some workloads, then
+// oldest first.
 func (rs *rules) match(host string) []*pushcontext.DestinationPolicy {
-	if rs == nil || len(rs.byHost) == 0 {
+	if rs == nil {
 		return nil
 	}
-	out := policiesOf(nil, rs.byHost[ruleKey(host)])
-	for i := range host {
-		if host[i] == '.' && i > 0 && host[:i] != "*" {
-			out = policiesOf(out, rs.byHost[host[i:]])
-		}
-	}
-	if host != "*" {
-		out = policiesOf(out, rs.byHost["*"])
-	}
-	return out
+	return policiesOf(rs.byHost.match(host))
 }
 
 // scan gives what match gives, from a look at every pattern.
-func (rs *rules) scan(host string) (out []*pushcontext.DestinationPolicy) {
-	lists := slices.SortedFunc(maps.Values(rs.byHost), func(a, b []*rule) int {
-		return cmp.Or(compareTrue(a[0].Host == host, b[0].Host == host), cmp.Compare(len(b[0].Host), len(a[0].Host)))
-	})
-	for _, list := range lists {
-		suffix, wild := strings.CutPrefix(list[0].Host, "*")
-		if list[0].Host == host || wild && len(suffix) < len(host) && strings.HasSuffix(host, suffix) {
-			out = policiesOf(out, list)
-		}
-	}
-	return out
+func (rs *rules) scan(host string) []*pushcontext.DestinationPolicy {
+	return policiesOf(rs.byHost.scan(host))
 }
 
-func policiesOf(out []*pushcontext.DestinationPolicy, list []*rule) []*pushcontext.DestinationPolicy {
+func policiesOf(list []*rule) (out []*pushcontext.DestinationPolicy) {
 	for _, r := range list {
 		out = append(out, r.DestinationPolicy)
 	}
 	return out
 }
 
-// differs tells the hosts for which some rule is not as it was.
-func (rs *rules) differs(old *rules) func(host string) bool {
-	changed := &rules{byHost: map[string][]*rule{}}
-	compare := func(a, b *rules) {
-		for key, list := range a.byHost {
-			if !slices.Equal(list, b.byHost[key]) {
-				changed.byHost[key] = []*rule{{}}
-			}
-		}
-	}
-	if old == nil {
-		old = &rules{}
-	}
-	compare(rs, old)
-	compare(old, rs)
-	return func(host string) bool { return len(changed.match(host)) > 0 }
-}
-
 // samePolicy compares content; revisions do not count.
 func samePolicy(a, b *pushcontext.DestinationPolicy) bool {
-	return a == b || a.Namespace == b.Namespace && a.Host == b.Host && a.Export.Equal(b.Export) && sameSource(&a.Source, &b.Source) &&
+	return a == b || a.Namespace == b.Namespace && a.Host == b.Host && a.Export.Equal(b.Export) && a.Selector.Equal(b.Selector) && sameSource(&a.Source, &b.Source) &&
 		slices.EqualFunc(a.Merged, b.Merged, func(x, y model.Source) bool { return sameSource(&x, &y) }) && proto.Equal(a.Spec, b.Spec)
 }
 
-// passthrough lists the AUTO_PASSTHROUGH servers of Gateways, oldest first.
-func passthrough(rows []row[*model.Config], config model.ClusterID) ([]pushcontext.AutoPassthrough, []pushcontext.Conflict) {
-	objects, conflicts := inForce(rows, config)
+// passthrough lists the AUTO_PASSTHROUGH servers of Gateways in force.
+func passthrough(objects []*model.Config) []pushcontext.AutoPassthrough {
 	var out []pushcontext.AutoPassthrough
 	for _, c := range objects {
 		spec, ok := c.Spec.(*networking.Gateway)
@@ -277,7 +236,7 @@ func passthrough(rows []row[*model.Config], config model.ClusterID) ([]pushconte
 			})
 		}
 	}
-	return out, conflicts
+	return out
 }
 
 func samePassthrough(a, b pushcontext.AutoPassthrough) bool {

@@ -59,12 +59,14 @@ func policyText(list []*pushcontext.DestinationPolicy) []string {
 	return out
 }
 
-// The rules for a host: the most specific pattern first, then the oldest; a short name means a service of the
+// The rules for a host: the most specific pattern first, of these those for some workloads, then the oldest; a short name means a service of the
 // rule's own namespace.
 func TestPoliciesOfAHost(t *testing.T) {
 	t.Parallel()
 	c1 := kube("c1")
-	selects := func(r *networking.DestinationRule) { r.WorkloadSelector = &selectors.WorkloadSelector{} }
+	selects := func(r *networking.DestinationRule) {
+		r.WorkloadSelector = &selectors.WorkloadSelector{MatchLabels: map[string]string{"app": "x"}}
+	}
 	rows := []model.Object{
 		service(c1, "a"), service(c1, "b"),
 		rule(c1, "ns", "all", "*", 1), rule(c1, "ns", "local", "*.local", 1), rule(c1, "ns", "namespace", "*.ns.svc.cluster.local", 1),
@@ -76,7 +78,7 @@ func TestPoliciesOfAHost(t *testing.T) {
 	rows[len(rows)-1].(*model.Config).NotServed = true
 	wild := []string{"ns/namespace *.ns.svc.cluster.local", "ns/local *.local", "ns/all *"}
 	for name, want := range map[string][]string{
-		"a": append([]string{"other/foreign " + host("a"), "ns/young " + host("a")}, wild...), "b": wild,
+		"a": append([]string{"ns/some " + host("a"), "other/foreign " + host("a"), "ns/young " + host("a")}, wild...), "b": wild,
 	} {
 		if d := cmp.Diff(want, policyText(rebuilt(t, name, rows...).Shape.Policies)); d != "" {
 			t.Errorf("%s: %s", name, d)

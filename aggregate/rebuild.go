@@ -25,7 +25,10 @@ func Rebuild(shards map[model.ShardKey]*model.ShardState, o Options) Rebuilt {
 		r.addWorkloads(k, s.Rows(), nil)
 	}
 	b := r.basis(shards, o)
-	out := Rebuilt{Mesh: b.mesh.view, Networks: b.networks.resolved, Hosts: b.networks.hosts, Conflicts: b.conflicts}
+	out := Rebuilt{
+		Mesh: b.mesh.view, Networks: b.networks.resolved, Hosts: b.networks.hosts, Conflicts: b.conflicts,
+		Gateways: b.gateways, Unclaimed: b.routes.unclaimed, Scopes: b.scopes.published,
+	}
 	for _, views := range r.merge(&b) {
 		out.Services = append(out.Services, views...)
 	}
@@ -40,6 +43,9 @@ type Rebuilt struct {
 	Networks  pushcontext.Networks
 	Hosts     []string // names to resolve
 	Conflicts []pushcontext.Conflict
+	Gateways  *pushcontext.GatewaysView
+	Unclaimed []pushcontext.UnclaimedHosts
+	Scopes    *pushcontext.Scopes
 }
 
 // basis derives settings and configuration by looking at every row.
@@ -60,10 +66,22 @@ func (r *rebuild) basis(shards map[model.ShardKey]*model.ShardState, o Options) 
 	cfg, nets := effective(mesh, o.ConfigCluster)
 	settings := newMesh(cfg, nets, o)
 	return basis{linear: true}.update(settings, sources{
-		gateways: r.gateways(settings.gatewayHosts()),
-		kind:     func(kind string) []row[*model.Config] { return byKind[kind] },
-		changed:  func(...string) bool { return true },
+		gateways:  r.gateways(settings.gatewayHosts()),
+		kind:      func(kind string) []row[*model.Config] { return byKind[kind] },
+		changed:   func(...string) bool { return true },
+		directory: r.directory,
+		touched:   func(map[string]struct{}) bool { return true },
 	})
+}
+
+// directory gives the definitions of the services of a host.
+func (r *rebuild) directory(host string) (out []row[*model.Service]) {
+	for k, rows := range r.services {
+		if k.host == host {
+			out = append(out, rows...)
+		}
+	}
+	return out
 }
 
 // gateways gives the Services that may be gateways.

@@ -172,7 +172,7 @@ func (c *Controller) repair(k hostKey) {
 			}
 		}
 	}
-	c.state.hosts[k] = h
+	*c.state.host(k) = *h
 	c.state.reselect()
 	c.state.mark(k)
 }

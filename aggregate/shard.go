@@ -37,22 +37,25 @@ func (h *hostRows) empty() bool { return len(h.services)+len(h.endpoints)+len(h.
 // state is all shards and the indexes over them. It belongs to the controller goroutine; merge
 // workers only read it, while that goroutine waits for them.
 type state struct {
-	shards   map[model.ShardKey]*shard
-	hosts    map[hostKey]*hostRows
-	sel      *selector
-	dirty    map[hostKey]struct{}
-	mesh     bool // a mesh-wide configuration row changed
-	configs  bool // any other configuration row changed
-	gateways *gatewayIndex
-	kinds    map[string]*kindRows        // of kinds that merging depends on
-	places   map[placeID]*model.Workload // that came, moved or (nil) went
-	touched  *touched                    // notes what changes while a scrub is under way; nil otherwise
+	shards    map[model.ShardKey]*shard
+	hosts     map[hostKey]*hostRows
+	named     map[string][]hostKey // keys of hosts, by host
+	sel       *selector
+	dirty     map[hostKey]struct{}
+	mesh      bool                // a mesh-wide configuration row changed
+	configs   bool                // any other configuration row changed
+	redefined map[string]struct{} // hosts of which definitions changed
+	gateways  *gatewayIndex
+	kinds     map[string]*kindRows        // of kinds that merging depends on
+	places    map[placeID]*model.Workload // that came, moved or (nil) went
+	touched   *touched                    // notes what changes while a scrub is under way; nil otherwise
 }
 
 func newState() *state {
 	return &state{
-		shards:   map[model.ShardKey]*shard{},
-		hosts:    map[hostKey]*hostRows{},
+		shards: map[model.ShardKey]*shard{},
+		hosts:  map[hostKey]*hostRows{},
+		named:  map[string][]hostKey{}, redefined: map[string]struct{}{},
 		sel:      newSelector(),
 		dirty:    map[hostKey]struct{}{},
 		places:   map[placeID]*model.Workload{},
@@ -125,8 +128,18 @@ func (s *state) host(k hostKey) *hostRows {
 	if h == nil {
 		h = &hostRows{}
 		s.hosts[k] = h
+		s.named[k.host] = append(s.named[k.host], k)
 	}
 	return h
+}
+
+// forget removes a host of which nothing is left.
+func (s *state) forget(k hostKey) {
+	delete(s.hosts, k)
+	rest := slices.DeleteFunc(s.named[k.host], func(o hostKey) bool { return o == k })
+	if s.named[k.host] = rest; len(rest) == 0 {
+		delete(s.named, k.host)
+	}
 }
 
 func (s *state) index(sh *shard, k model.RowKey, obj model.Object) {
@@ -137,6 +150,7 @@ func (s *state) index(sh *shard, k model.RowKey, obj model.Object) {
 		hk := hostKey{o.Namespace, o.Host}
 		h := s.host(hk)
 		h.services = insertRow(h.services, id, o)
+		s.redefined[o.Host] = struct{}{}
 		s.sel.addService(id, o)
 		s.gateways.addService(id, o)
 		s.mark(hk)
@@ -165,6 +179,7 @@ func (s *state) unindex(sh *shard, k model.RowKey, obj model.Object) {
 		hk := hostKey{o.Namespace, o.Host}
 		h := s.host(hk)
 		h.services = removeRow(h.services, id)
+		s.redefined[o.Host] = struct{}{}
 		s.sel.dropService(id, o)
 		s.gateways.dropService(id)
 		s.mark(hk)

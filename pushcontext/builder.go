@@ -31,11 +31,17 @@ type Commit struct {
 	Services []Change // each key once
 	// Quiet are views that differ from their predecessors in nothing that a proxy is sent: they take over
 	// the revision and what was built, and the delta does not name them.
-	Quiet   []*ServiceView
-	Places  []Place   // that changed; all of them when Mesh is set
-	Mesh    *MeshView // set in the first commit and when mesh-wide settings changed; then Services holds every service, of fresh shapes
-	Shards  []ShardInfo
-	Configs []*model.Config
+	Quiet  []*ServiceView
+	Places []Place   // that changed; all of them when Mesh is set
+	Mesh   *MeshView // set in the first commit and when mesh-wide settings changed; then Services holds every service, of fresh shapes
+	// Gateways are all Gateways: fresh if they, or the mesh-wide settings, changed; nil if there is none.
+	Gateways *GatewaysView
+	// Unclaimed are all of PortView.Unclaimed.
+	Unclaimed []UnclaimedHosts
+	Scopes    *Scopes  // in force
+	Scoped    []string // see Delta.Scopes; in any order
+	Shards    []ShardInfo
+	Configs   []*model.Config
 	// Networks, Conflicts and NoService are handed on as they are.
 	Networks  Networks
 	Conflicts []Conflict
@@ -73,6 +79,7 @@ func (b *Builder) Commit(c Commit) (*PushContext, *Delta) {
 	for _, p := range c.Places {
 		s.place(p)
 	}
+	s.routing(c, b.prev)
 	pc := s.freeze(c)
 	d := s.delta(c, b.prev)
 	b.prev = pc
@@ -106,6 +113,29 @@ func (b *Builder) step(c Commit) *step {
 	}
 }
 
+// routing takes over what routes say, of Gateways and of hosts that no service has, which are in every port's
+// view.
+func (s *step) routing(c Commit, prev *PushContext) {
+	s.unclaimed = prev.unclaimed
+	if !slices.EqualFunc(c.Unclaimed, prev.unclaimed, sameUnclaimed) {
+		s.unclaimed = c.Unclaimed
+		for n := range s.ports.m.all() {
+			s.port(n)
+		}
+	}
+	s.gateways = c.Gateways != prev.Gateways
+	if s.gateways && c.Gateways != nil {
+		c.Gateways.stamp(s.version)
+		if prev.Gateways != nil {
+			s.follow(&c.Gateways.memo, &prev.Gateways.memo)
+		}
+	}
+}
+
+func sameUnclaimed(a, b UnclaimedHosts) bool {
+	return a.VirtualService == b.VirtualService && slices.Equal(a.Hosts, b.Hosts)
+}
+
 // step is one commit in the making.
 type step struct {
 	version    uint64
@@ -119,6 +149,8 @@ type step struct {
 	shape      map[string]struct{}
 	moved      []model.InstanceKey // some more than once
 	followed   []weak.Pointer[Memo]
+	unclaimed  []UnclaimedHosts
+	gateways   bool   // they changed
 	buf        []byte // scratch
 }
 
@@ -250,7 +282,7 @@ func oldest(a, b *ShapeView) int {
 }
 
 func (s *step) setPort(n uint16, pc *portChange) {
-	v := &PortView{Number: n, Mesh: s.base.Mesh}
+	v := &PortView{Number: n, Unclaimed: s.unclaimed, Mesh: s.base.Mesh}
 	v.stamp(s.version)
 	if old, ok := s.ports.get(n); ok {
 		v.Services, v.Claims = old.Services, old.Claims
@@ -299,8 +331,8 @@ func (s *step) freeze(c Commit) *PushContext {
 	}
 	return &PushContext{
 		Version: s.version, Time: c.Time, Mesh: s.base.Mesh, Shards: c.Shards, Configs: c.Configs, Networks: c.Networks, Conflicts: c.Conflicts, NoService: c.NoService,
-		noTargets: s.base.noTargets,
-		hosts:     s.hosts.freeze(), ports: s.ports.freeze(), instances: s.instances.freeze(),
+		Gateways: c.Gateways, scopes: c.Scopes, unclaimed: s.unclaimed, noTargets: s.base.noTargets,
+		hosts: s.hosts.freeze(), ports: s.ports.freeze(), instances: s.instances.freeze(),
 	}
 }
 
@@ -324,7 +356,7 @@ func (s *step) delta(c Commit, prev *PushContext) *Delta {
 	return &Delta{
 		From: s.version - 1, To: s.version, Mesh: c.Mesh != nil, Reasons: slices.Compact(slices.Sorted(slices.Values(c.Reasons))),
 		Endpoints: slices.Sorted(maps.Keys(s.endpoints)), Shape: slices.Sorted(maps.Keys(s.shape)),
-		Ports: slices.Sorted(maps.Keys(ports)), Instances: slices.Compact(s.moved),
+		Ports: slices.Sorted(maps.Keys(ports)), Instances: slices.Compact(s.moved), Gateways: s.gateways, Scopes: slices.Compact(slices.Sorted(slices.Values(c.Scoped))),
 	}
 }
 

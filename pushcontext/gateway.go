@@ -1,6 +1,7 @@
 package pushcontext
 
 import (
+	"slices"
 	"time"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -49,4 +50,12 @@ func (g *GatewayServer) Name() string { return g.Namespace + "/" + g.Gateway }
 // Selects reports whether a router with the labels serves it.
 func (g *GatewayServer) Selects(labels model.Labels) bool {
 	return len(g.Selector) == 0 || labels.Matches(g.Selector)
+}
+
+// Admits reports whether a VirtualService has hosts of the entry.
+func (h GatewayHost) Admits(v *VirtualService) bool {
+	if h.Namespace != "*" && h.Namespace != v.Namespace {
+		return false
+	}
+	return slices.ContainsFunc(v.Hosts, func(host string) bool { return HostMatches(h.Host, host) || HostMatches(host, h.Host) })
 }

@@ -29,6 +29,8 @@ type PushContext struct {
 	ports     cowMap[uint16, *PortView]
 	instances cowMap[model.InstanceKey, *InstanceView]
 	noTargets *TargetsView
+	scopes    *Scopes
+	unclaimed []UnclaimedHosts // as in every PortView
 }
 
 // Reader is what view resolution needs to know of a proxy.
@@ -40,7 +42,10 @@ type Reader struct {
 }
 
 // ScopeOf gives what is addressed to a workload; nil if nothing is.
-func (p *PushContext) ScopeOf(ScopeKey) *Scope { return nil }
+func (p *PushContext) ScopeOf(k ScopeKey) *Scope { return p.scopes.of(k) }
+
+// Unclaimed are the hosts of VirtualServices of sidecars that no service has: PortView.Unclaimed of every port.
+func (p *PushContext) Unclaimed() []UnclaimedHosts { return p.unclaimed }
 
 // Host gives every service with the host name; nil if there is none.
 func (p *PushContext) Host(host string) *HostView {

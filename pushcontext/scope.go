@@ -41,8 +41,9 @@ type Import struct {
 
 // Telemetry is a Telemetry object in force.
 type Telemetry struct {
-	Source model.Source
-	Spec   *telemetry.Telemetry
+	Source   model.Source
+	Selector model.Labels // of workloads of its namespace; empty for all
+	Spec     *telemetry.Telemetry
 }
 
 // ScopeKey says to whom something is said.

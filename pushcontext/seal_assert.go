@@ -32,7 +32,7 @@ func (s *seal) next(pc *PushContext) {
 // checksum hashes the content of a snapshot except memos, which fill up as they are used.
 func checksum(seed maphash.Seed, pc *PushContext) uint64 {
 	w := walker{seed: seed, seen: map[any]uint64{}}
-	sum := w.hash(reflect.ValueOf([]any{pc.Version, pc.Time, pc.Mesh, pc.Shards, pc.Configs, pc.noTargets}))
+	sum := w.hash(reflect.ValueOf([]any{pc.Version, pc.Time, pc.Mesh, pc.Shards, pc.Configs, pc.noTargets, pc.Gateways, pc.unclaimed, pc.scopes}))
 	for _, v := range pc.hosts.all() {
 		sum += w.hash(reflect.ValueOf(v))
 	}
@@ -110,7 +110,8 @@ func message(v reflect.Value) (proto.Message, bool) {
 }
 
 func (w *walker) fields(v reflect.Value) uint64 {
-	if v.Type() == reflect.TypeFor[Memo]() || v.Type() == reflect.TypeFor[time.Location]() {
+	switch v.Type() {
+	case reflect.TypeFor[Memo](), reflect.TypeFor[time.Location](), reflect.TypeFor[scopeNames](), reflect.TypeFor[lazySidecars]():
 		return 1
 	}
 	sum := uint64(7)

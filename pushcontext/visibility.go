@@ -132,3 +132,8 @@ func (w *winner) beats(s *ShapeView) bool {
 	w.shape, w.named = s, named
 	return true
 }
+
+// Covers reports whether all that o admits are admitted.
+func (e Export) Covers(o Export) bool {
+	return e.Public || !o.Public && !slices.ContainsFunc(o.Namespaces, func(n string) bool { return !e.Includes(n) })
+}

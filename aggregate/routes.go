@@ -1,0 +1,228 @@
+package aggregate
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// routes are the VirtualServices in force. Immutable.
+type routes struct {
+	objects   []*model.Config // in force, oldest first; those without hosts are delegates
+	contested []pushcontext.Conflict
+	made      map[string]*route             // by "namespace/name"
+	all       []*pushcontext.VirtualService // oldest first
+	byHost    patterns[*pushcontext.VirtualService]
+	hosts     map[string]struct{} // of which it matters whether there is a service, and with which ports
+	unclaimed []pushcontext.UnclaimedHosts
+	conflicts []pushcontext.Conflict
+}
+
+// route is one VirtualService and what it was made from.
+type route struct {
+	*pushcontext.VirtualService
+	from      []*model.Config   // the object, and what its delegates are; nil for one that is not there
+	ports     map[string]uint16 // of services with one port, by host
+	conflicts []pushcontext.Conflict
+}
+
+// routeSources is what VirtualServices are made from beside themselves.
+type routeSources struct {
+	*mesh
+	rules     *rules
+	directory directory
+}
+
+// newRoutes makes VirtualServices of objects in force. What says the same as in old keeps its pointer; unless
+// anew, what was made from the same is not made again.
+func newRoutes(objects []*model.Config, contested []pushcontext.Conflict, src routeSources, old *routes, anew bool) *routes {
+	out := &routes{objects: objects, contested: contested, made: map[string]*route{}, byHost: patterns[*pushcontext.VirtualService]{}, hosts: map[string]struct{}{}}
+	if old == nil {
+		old = &routes{}
+	}
+	delegates := map[string]*model.Config{}
+	for _, c := range objects {
+		if s, ok := c.Spec.(*networking.VirtualService); ok && len(s.Hosts) == 0 {
+			delegates[c.Namespace+"/"+c.Name] = c
+		}
+	}
+	for _, c := range objects {
+		s, ok := c.Spec.(*networking.VirtualService)
+		if !ok || len(s.Hosts) == 0 {
+			continue
+		}
+		name := c.Namespace + "/" + c.Name
+		r := old.made[name]
+		if anew || r == nil || !r.current(c, delegates, src) {
+			r = compileRoute(c, delegates, src, r)
+		}
+		out.made[name] = r
+		out.add(r)
+	}
+	out.claim(src.directory, old)
+	out.conflicts = slices.Concat(contested, out.conflicts, out.rivals())
+	slices.SortFunc(out.conflicts, compareConflicts)
+	return out
+}
+
+// current reports whether a route would be made from what it was made from.
+func (r *route) current(c *model.Config, delegates map[string]*model.Config, src routeSources) bool {
+	if r.from[0] != c {
+		return false
+	}
+	for i, name := range delegateNames(c) {
+		if delegates[name] != r.from[i+1] {
+			return false
+		}
+	}
+	for host, n := range r.ports {
+		if src.directory.port(host) != n {
+			return false
+		}
+	}
+	return maps.EqualFunc(r.Hashed, hashedOf(r.Spec, src), sameHashed)
+}
+
+func (rs *routes) add(r *route) {
+	v := r.VirtualService
+	rs.all, rs.conflicts = append(rs.all, v), append(rs.conflicts, r.conflicts...)
+	for _, d := range v.Destinations {
+		rs.hosts[d] = struct{}{}
+	}
+	if !v.Bound(pushcontext.MeshGateway) {
+		return
+	}
+	for _, h := range v.Hosts {
+		rs.byHost.add(h, v)
+		rs.hosts[h] = struct{}{}
+	}
+}
+
+// claim lists the hosts of VirtualServices of sidecars that no service has.
+func (rs *routes) claim(d directory, old *routes) {
+	for _, v := range rs.all {
+		if !v.Bound(pushcontext.MeshGateway) {
+			continue
+		}
+		hosts := slices.DeleteFunc(slices.Clone(v.Hosts), d.has)
+		if len(hosts) > 0 {
+			rs.unclaimed = append(rs.unclaimed, pushcontext.UnclaimedHosts{VirtualService: v, Hosts: hosts})
+		}
+	}
+	if slices.EqualFunc(rs.unclaimed, old.unclaimed, sameUnclaimed) {
+		rs.unclaimed = old.unclaimed
+	}
+}
+
+func sameUnclaimed(a, b pushcontext.UnclaimedHosts) bool {
+	return a.VirtualService == b.VirtualService && slices.Equal(a.Hosts, b.Hosts)
+}
+
+// rivals are the VirtualServices of sidecars of which a host is an older one's, for all who may use it.
+func (rs *routes) rivals() (out []pushcontext.Conflict) {
+	for _, list := range rs.byHost {
+		for i, v := range list {
+			older := slices.IndexFunc(list[:i], func(o *pushcontext.VirtualService) bool { return o != v && o.Export.Covers(v.Export) })
+			if older >= 0 {
+				out = append(out, pushcontext.Conflict{
+					Field: model.ConfigVirtualService, Winner: list[older].Source, Loser: v.Source,
+					Detail: "hosts in common, in sidecars: the older one is used for " + commonHost(list[older], v),
+				})
+			}
+		}
+	}
+	return out
+}
+
+func commonHost(a, b *pushcontext.VirtualService) string {
+	for _, h := range b.Hosts {
+		if slices.Contains(a.Hosts, h) {
+			return h
+		}
+	}
+	return ""
+}
+
+// match gives the VirtualServices of sidecars for a host: those with more specific hosts first, then oldest first.
+func (rs *routes) match(host string) []*pushcontext.VirtualService {
+	if rs == nil {
+		return nil
+	}
+	return rs.byHost.match(host)
+}
+
+// directory tells the definitions of the services of a host, of all namespaces.
+type directory func(host string) []row[*model.Service]
+
+// has reports whether there is a service of the host.
+func (d directory) has(host string) bool {
+	return slices.ContainsFunc(d(host), func(r row[*model.Service]) bool { return !imported(r.obj) })
+}
+
+// port gives the port of the services of a host, if they have one only; 0 otherwise.
+func (d directory) port(host string) (n uint16) {
+	for _, r := range d(host) {
+		for _, p := range r.obj.Ports {
+			if n != 0 && n != p.Number {
+				return 0
+			}
+			n = p.Number
+		}
+	}
+	return n
+}
+
+// namespace gives that of the first service of the host: service objects before ServiceEntries, then the oldest.
+func (d directory) namespace(host string) string {
+	rows := slices.Clone(d(host))
+	if len(rows) == 0 {
+		return ""
+	}
+	return slices.MinFunc(rows, func(a, b row[*model.Service]) int {
+		return cmp.Or(compareTrue(native(a.obj), native(b.obj)), a.obj.Created.Compare(b.obj.Created), strings.Compare(a.obj.Namespace, b.obj.Namespace))
+	}).obj.Namespace
+}
+
+// sameRoute compares content; revisions do not count.
+func sameRoute(a, b *pushcontext.VirtualService) bool {
+	return a == b || sameSource(&a.Source, &b.Source) && slices.EqualFunc(a.Delegates, b.Delegates, func(x, y model.Source) bool { return sameSource(&x, &y) }) &&
+		a.Namespace == b.Namespace && a.Created.Equal(b.Created) && slices.Equal(a.Hosts, b.Hosts) && slices.Equal(a.Gateways, b.Gateways) &&
+		a.Export.Equal(b.Export) && slices.Equal(a.Destinations, b.Destinations) && maps.EqualFunc(a.Hashed, b.Hashed, sameHashed) && proto.Equal(a.Spec, b.Spec)
+}
+
+func sameHashed(a, b *pushcontext.DestinationPolicies) bool {
+	return a == b || a.Namespace == b.Namespace && slices.EqualFunc(a.Policies, b.Policies, samePolicy)
+}
+
+// hashed gives the rules for a host; nil if none of them chooses endpoints by a hash of the request.
+func (rs *rules) hashed(host string, d directory) *pushcontext.DestinationPolicies {
+	if !rs.hashes {
+		return nil
+	}
+	list := rs.match(host)
+	if !slices.ContainsFunc(list, func(p *pushcontext.DestinationPolicy) bool { return hashing(p.Spec) }) {
+		return nil
+	}
+	return &pushcontext.DestinationPolicies{Namespace: d.namespace(host), Policies: list}
+}
+
+// hashing reports whether a rule has some endpoints chosen by a hash.
+func hashing(spec *networking.DestinationRule) bool {
+	return hashingPolicy(spec.GetTrafficPolicy()) ||
+		slices.ContainsFunc(spec.GetSubsets(), func(s *networking.Subset) bool { return hashingPolicy(s.GetTrafficPolicy()) })
+}
+
+func hashingPolicy(p *networking.TrafficPolicy) bool {
+	return p.GetLoadBalancer().GetConsistentHash() != nil ||
+		slices.ContainsFunc(p.GetPortLevelSettings(), func(s *networking.TrafficPolicy_PortTrafficPolicy) bool {
+			return s.GetLoadBalancer().GetConsistentHash() != nil
+		})
+}

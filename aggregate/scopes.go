@@ -1,0 +1,219 @@
+package aggregate
+
+import (
+	"maps"
+	"slices"
+
+	networking "istio.io/api/networking/v1alpha3"
+	telemetry "istio.io/api/telemetry/v1alpha1"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// scopes is what Sidecars and Telemetries say. Immutable.
+type scopes struct {
+	published *pushcontext.Scopes // nil if there are none
+	root      string
+	spaces    map[string]*pushcontext.ScopeSpace
+	routes    map[*pushcontext.VirtualService]struct{} // of sidecars
+	sidecars  map[string]*pushcontext.SidecarRule      // by "namespace/name"
+	telemetry map[string]*pushcontext.Telemetry        // by "namespace/name"
+	conflicts []pushcontext.Conflict
+}
+
+// scopeRows are the objects that are addressed to workloads.
+type scopeRows struct{ sidecars, telemetries []row[*model.Config] }
+
+// newScopes reads Sidecars and Telemetries. What says the same as in old keeps its pointer. It tells the namespaces
+// in which something else may be said to workloads.
+func newScopes(rows scopeRows, m *mesh, rs *routes, old *scopes) (*scopes, []string) {
+	if old == nil {
+		old = &scopes{}
+	}
+	out := &scopes{
+		root: m.view.Config.GetRootNamespace(), spaces: map[string]*pushcontext.ScopeSpace{},
+		sidecars: map[string]*pushcontext.SidecarRule{}, telemetry: map[string]*pushcontext.Telemetry{},
+	}
+	out.readSidecars(rows.sidecars, m.view.ConfigCluster, old)
+	out.readTelemetries(rows.telemetries, m.view.ConfigCluster, old)
+	slices.SortFunc(out.conflicts, compareConflicts)
+	return out.bind(rs, old)
+}
+
+// bind joins what is said with the VirtualServices of sidecars.
+func (s *scopes) bind(rs *routes, old *scopes) (*scopes, []string) {
+	var list []*pushcontext.VirtualService
+	s.routes = map[*pushcontext.VirtualService]struct{}{}
+	for _, v := range rs.all {
+		if v.Bound(pushcontext.MeshGateway) {
+			list = append(list, v)
+			s.routes[v] = struct{}{}
+		}
+	}
+	scoped := s.differs(old)
+	switch {
+	case len(s.spaces) == 0:
+	case len(scoped) == 0:
+		s.published = old.published
+	default:
+		s.published = pushcontext.NewScopes(old.published, s.root, s.spaces, list)
+	}
+	return s, scoped
+}
+
+func (s *scopes) space(namespace string) *pushcontext.ScopeSpace {
+	if s.spaces[namespace] == nil {
+		s.spaces[namespace] = &pushcontext.ScopeSpace{}
+	}
+	return s.spaces[namespace]
+}
+
+func (s *scopes) readSidecars(rows []row[*model.Config], config model.ClusterID, old *scopes) {
+	objects, conflicts := inForce(rows, config)
+	s.conflicts = append(s.conflicts, conflicts...)
+	for _, c := range objects {
+		spec, ok := c.Spec.(*networking.Sidecar)
+		if !ok {
+			continue
+		}
+		name := c.Namespace + "/" + c.Name
+		r := old.sidecars[name]
+		if r == nil || !sameSource(&r.Source, &c.Source) || r.Spec != spec && !proto.Equal(r.Spec, spec) {
+			r = pushcontext.NewSidecarRule(c.Source, spec)
+		}
+		s.sidecars[name] = r
+		at := s.space(c.Namespace)
+		switch {
+		case len(r.Selector) > 0:
+			for _, o := range at.Sidecars {
+				s.overlap(model.ConfigSidecar, o.Source, r.Source, o.Selector, r.Selector)
+			}
+			at.Sidecars = append(at.Sidecars, r)
+		case at.Sidecar != nil:
+			s.lost(model.ConfigSidecar, at.Sidecar.Source, r.Source, "one for all workloads of the namespace is there already: the later one is not used")
+		default:
+			at.Sidecar = r
+		}
+	}
+}
+
+func (s *scopes) readTelemetries(rows []row[*model.Config], config model.ClusterID, old *scopes) {
+	objects, conflicts := inForce(rows, config)
+	s.conflicts = append(s.conflicts, conflicts...)
+	for _, c := range objects {
+		spec, ok := c.Spec.(*telemetry.Telemetry)
+		if !ok {
+			continue
+		}
+		name := c.Namespace + "/" + c.Name
+		t := old.telemetry[name]
+		if t == nil || !sameSource(&t.Source, &c.Source) || t.Spec != spec && !proto.Equal(t.Spec, spec) {
+			t = &pushcontext.Telemetry{Source: c.Source, Selector: spec.GetSelector().GetMatchLabels(), Spec: spec}
+		}
+		s.telemetry[name] = t
+		at := s.space(c.Namespace)
+		switch {
+		case len(t.Selector) > 0:
+			for _, o := range at.Telemetries {
+				s.overlap(model.ConfigTelemetry, o.Source, t.Source, o.Selector, t.Selector)
+			}
+			at.Telemetries = append(at.Telemetries, t)
+		case at.Telemetry != nil:
+			s.lost(model.ConfigTelemetry, at.Telemetry.Source, t.Source, "one for all workloads of the namespace is there already: the later one is not used")
+		default:
+			at.Telemetry = t
+		}
+	}
+}
+
+func (s *scopes) lost(kind string, winner, loser model.Source, why string) {
+	s.conflicts = append(s.conflicts, pushcontext.Conflict{Field: kind, Winner: winner, Loser: loser, Detail: why})
+}
+
+// overlap notes that all workloads that one object selects, another selects too.
+func (s *scopes) overlap(kind string, winner, loser model.Source, older, younger model.Labels) {
+	if younger.Matches(older) || older.Matches(younger) {
+		s.lost(kind, winner, loser, "both select workloads with "+model.Labels(union(older, younger)).String()+": the later one is not used for these")
+	}
+}
+
+// differs tells the namespaces in which workloads may have another scope than before.
+func (s *scopes) differs(old *scopes) (out []string) {
+	if s.root != old.root && len(s.spaces)+len(old.spaces) > 0 {
+		return []string{"*"}
+	}
+	changed := s.reimported(old)
+	for namespace, is := range s.spaces {
+		if was := old.spaces[namespace]; was == nil || !sameSpace(is, was) || slices.ContainsFunc(changed, imports(is)) {
+			out = append(out, s.reach(namespace, is, was, changed))
+		}
+	}
+	for namespace, was := range old.spaces {
+		if s.spaces[namespace] == nil {
+			out = append(out, s.reach(namespace, nil, was, changed))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// reach tells whom a changed namespace concerns: all, if what the root namespace says to all has changed.
+func (s *scopes) reach(namespace string, is, was *pushcontext.ScopeSpace, changed []*pushcontext.VirtualService) string {
+	if namespace != s.root {
+		return namespace
+	}
+	if is == nil || was == nil {
+		return "*"
+	}
+	sidecar := is.Sidecar
+	if sidecar != was.Sidecar || is.Telemetry != was.Telemetry || sidecar != nil && slices.ContainsFunc(changed, sidecar.ImportsRoute) {
+		return "*"
+	}
+	return namespace
+}
+
+func sameSpace(a, b *pushcontext.ScopeSpace) bool {
+	return a.Sidecar == b.Sidecar && a.Telemetry == b.Telemetry && slices.Equal(a.Sidecars, b.Sidecars) && slices.Equal(a.Telemetries, b.Telemetries)
+}
+
+// imports tells VirtualServices that some Sidecar of a namespace imports.
+func imports(at *pushcontext.ScopeSpace) func(*pushcontext.VirtualService) bool {
+	return func(v *pushcontext.VirtualService) bool {
+		return at.Sidecar != nil && at.Sidecar.ImportsRoute(v) || slices.ContainsFunc(at.Sidecars, func(r *pushcontext.SidecarRule) bool { return r.ImportsRoute(v) })
+	}
+}
+
+// reimported gives the VirtualServices that may lead sidecars to other hosts than before, as they are and as they
+// were.
+func (s *scopes) reimported(old *scopes) (out []*pushcontext.VirtualService) {
+	if len(s.sidecars) == 0 {
+		return nil
+	}
+	before := map[string]*pushcontext.VirtualService{}
+	for v := range old.routes {
+		if _, still := s.routes[v]; !still {
+			before[v.Namespace+"/"+v.Source.Object.Name] = v
+		}
+	}
+	for v := range s.routes {
+		if _, known := old.routes[v]; known {
+			continue
+		}
+		name := v.Namespace + "/" + v.Source.Object.Name
+		was := before[name]
+		if was != nil && sameImport(v, was) {
+			delete(before, name)
+			continue
+		}
+		out = append(out, v)
+	}
+	return slices.AppendSeq(out, maps.Values(before))
+}
+
+// sameImport reports whether two forms of a VirtualService lead the same sidecars to the same hosts.
+func sameImport(a, b *pushcontext.VirtualService) bool {
+	return slices.Equal(a.Hosts, b.Hosts) && slices.Equal(a.Destinations, b.Destinations) && a.Export.Equal(b.Export)
+}
