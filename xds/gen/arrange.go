@@ -21,8 +21,11 @@ const (
 	memoSpread                     // on a ServiceView and a ShapeView: spread
 	memoTwins                      // on a ServiceView and a ShapeView: bool
 	memoScope                      // on a ShapeView: scope
-	memoHostParts                  // on a PortView: *hostParts
+	memoVirtual                    // on a PortView: *hostParts
 	memoSubsets                    // on a ServiceView and a ShapeView: subsets
+	memoSources                    // on a VirtualService: *sources
+	memoRouting                    // on a PortView: *portRouting
+	memoForeign                    // on a VirtualService: *unclaimedCache
 )
 
 // portSummary is what decides the class traits of a port's resources.

@@ -78,6 +78,8 @@ type Class struct {
 	// GatewayPorts says at which of its own ports a router is reached at the ports of its own services, as
 	// "80:8080,443:8443", sorted by number.
 	GatewayPorts string
+	// VHDS: the proxy takes the virtual hosts of route tables one by one.
+	VHDS bool
 }
 
 // Peers is what the instances of a proxy's workload have in common beside the service. It is comparable.
@@ -119,6 +121,7 @@ const (
 	TraitRegion       // the region of Locality
 	TraitSelf         // SelfDiscovery
 	TraitPeers        // Peers
+	TraitVHDS         // VHDS
 )
 
 // asksFor reports whether the proxy wants the endpoints of a network; those of none it always does.
@@ -193,6 +196,9 @@ func (c Class) Keep(t Traits) Class {
 	}
 	if t&TraitPeers != 0 {
 		k.Peers = c.Peers
+	}
+	if t&TraitVHDS != 0 {
+		k.VHDS = c.VHDS
 	}
 	return k
 }

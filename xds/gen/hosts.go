@@ -43,6 +43,7 @@ type hostKey struct {
 	v4, v6 bool
 	own    bool // the proxy is in the service's namespace
 	short  bool // short names hold for the proxy
+	routes routeKey
 }
 
 // hostCache keeps the encoded virtual hosts of one service, and what they are made from.
@@ -99,6 +100,9 @@ type table struct {
 	// own host is left to that one.
 	taken  map[string]int
 	caches []*hostCache // of each service
+	// unclaimed are the hosts of VirtualServices in force that no service has; numbered after the services.
+	unclaimed []unclaimedHost
+	addresses bool // some of these are addresses
 
 	short     bool   // the proxy's DNS domain ends like the mesh's, so short names hold
 	namespace string // in which the proxy's workload resolves names, "" if it is in none
@@ -112,13 +116,24 @@ func encodedHosts(v *pushcontext.PortView, c Class) (hosts [][]byte, size int, e
 	if t.short = strings.HasSuffix(c.DNSDomain, v.Mesh.DomainSuffix); t.short {
 		t.namespace = strings.TrimSuffix(c.DNSDomain, ".svc."+v.Mesh.DomainSuffix)
 	}
+	t.unclaimed = unclaimedHosts(v, c)
 	t.take()
-	hosts = make([][]byte, 0, len(t.placed.services))
+	hosts = make([][]byte, 0, len(t.placed.services)+len(t.unclaimed))
 	for i := range t.placed.services {
 		if !t.routed(i) {
 			continue
 		}
 		b, err := t.host(i)
+		if err != nil {
+			return nil, 0, err
+		}
+		hosts, size = append(hosts, b), size+len(b)
+	}
+	for i, u := range t.unclaimed {
+		if t.taken[canonical(u.host)] != len(t.placed.services)+i {
+			continue // a service has it
+		}
+		b, err := u.encoded(v)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -140,13 +155,22 @@ func (t *table) take() {
 		if t.caches[i].name != (kubeName{}) || !t.routed(i) {
 			continue
 		}
-		if t.taken == nil {
-			t.taken = map[string]int{}
-		}
-		host := canonical(s.shape.Key.Host)
-		if _, twice := t.taken[host]; !twice {
-			t.taken[host] = i
-		}
+		t.reserve(s.shape.Key.Host, i)
+	}
+	for i, u := range t.unclaimed {
+		t.reserve(u.host, len(t.placed.services)+i)
+		t.addresses = t.addresses || u.address
+	}
+}
+
+// reserve gives a host to the first that has it.
+func (t *table) reserve(host string, i int) {
+	if t.taken == nil {
+		t.taken = map[string]int{}
+	}
+	host = canonical(host)
+	if _, twice := t.taken[host]; !twice {
+		t.taken[host] = i
 	}
 }
 
@@ -170,16 +194,24 @@ func (t *table) host(i int) ([]byte, error) {
 	if len(domains) == 0 {
 		return nil, nil
 	}
-	b, err := marshal(virtualHost(s, domains))
+	tagged, err := taggedHost(virtualHost(s, domains, k.routes))
 	if err != nil {
 		return nil, err
 	}
-	tagged := protowire.AppendTag(make([]byte, 0, len(b)+8), fieldVirtualHosts, protowire.BytesType)
-	tagged = protowire.AppendBytes(tagged, b)
 	if whole {
 		cache.put(k, tagged)
 	}
 	return tagged, nil
+}
+
+// taggedHost encodes a virtual host with its field tag.
+func taggedHost(h *routev3.VirtualHost) ([]byte, error) {
+	b, err := marshal(h)
+	if err != nil {
+		return nil, err
+	}
+	tagged := protowire.AppendTag(make([]byte, 0, len(b)+8), fieldVirtualHosts, protowire.BytesType)
+	return protowire.AppendBytes(tagged, b), nil
 }
 
 // key reports false for whole if the virtual host depends on more than the key: other services have
@@ -187,11 +219,12 @@ func (t *table) host(i int) ([]byte, error) {
 func (t *table) key(i int) (k hostKey, whole bool) {
 	s := &t.placed.services[i]
 	name := t.caches[i].name
-	k = hostKey{port: t.view.Number, vips: t.class.Type == Sidecar && len(s.addresses) > 0}
+	k = hostKey{port: t.view.Number, vips: t.class.Type == Sidecar && len(s.addresses) > 0,
+		routes: routesFor(s.shape, t.class, t.view.Number)}
 	if k.vips {
 		k.member, k.v4, k.v6 = s.member, t.class.speaks(netip.IPv4Unspecified()), t.class.speaks(netip.IPv6Unspecified())
 		for _, a := range s.addresses {
-			if single(a) && !t.placed.owns(i, a.Addr()) {
+			if single(a) && (t.addresses || !t.placed.owns(i, a.Addr())) {
 				return k, false
 			}
 		}
@@ -280,15 +313,23 @@ func (t *table) free(i int, domains []string) []string {
 	return out
 }
 
-func virtualHost(s *placed, domains []string) *routev3.VirtualHost {
-	cluster := outboundName(s.port.Number, s.shape.Key.Host)
-	action := routeTo(cluster)
-	action.RetryPolicy = retries(s.shape.Mesh)
+// virtualHost has the routes of the VirtualService in force, or one to the service itself.
+func virtualHost(s *placed, domains []string, k routeKey) *routev3.VirtualHost {
+	routes, ok := k.routes(s.port.Number, s.shape.Mesh)
+	if !ok {
+		routes = []*routev3.Route{defaultRoute(s, k.rule)}
+	}
 	return &routev3.VirtualHost{
-		Name: sniffedRoute(s.shape.Key.Host, s.port.Number), Domains: domains, IncludeRequestAttemptCount: true,
-		Routes: []*routev3.Route{{
-			Name: "default", Match: prefixSlash(), Action: &routev3.Route_Route{Route: action},
-			Decorator: &routev3.Decorator{Operation: sniffedRoute(s.shape.Key.Host, s.port.Number) + "/*"},
-		}},
+		Name: sniffedRoute(s.shape.Key.Host, s.port.Number), Domains: domains, IncludeRequestAttemptCount: true, Routes: routes}
+}
+
+// defaultRoute sends all requests to the service.
+func defaultRoute(s *placed, rule *pushcontext.DestinationPolicy) *routev3.Route {
+	action := routeTo(outboundName(s.port.Number, s.shape.Key.Host))
+	action.HashPolicy = hashPolicies(consistentHash(rule, s.port.Number, ""))
+	action.RetryPolicy = retryPolicy(s.shape.Mesh.Config.GetDefaultHttpRetryPolicy(), len(action.HashPolicy) > 0)
+	return &routev3.Route{
+		Name: "default", Match: prefixSlash(), Action: &routev3.Route_Route{Route: action},
+		Decorator: &routev3.Decorator{Operation: sniffedRoute(s.shape.Key.Host, s.port.Number) + "/*"},
 	}
 }

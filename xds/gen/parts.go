@@ -18,6 +18,7 @@ type partKey struct {
 	bind     netip.Addr     // of a listener; invalid for a route table
 	class    Class          // of a listener, reduced to partTraits
 	protocol model.Protocol // of a listener
+	routes   routeKey       // of a route table
 }
 
 // partCache keeps these resources of one service, encoded: with thousands of services on a port, a

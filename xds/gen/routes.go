@@ -1,8 +1,9 @@
 package gen
 
 import (
+	"slices"
+
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	previoushostsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/isthmus-mesh/isthmus/pushcontext"
@@ -31,11 +32,11 @@ func (Routes) Traits(v pushcontext.View) Traits {
 		return 0
 	}
 	s := summaryOf(p)
-	t := s.traits()
+	t := s.traits() | TraitVHDS
 	if s.short {
 		t |= TraitNamespace
 	}
-	return t
+	return t | routingOf(p).traits()
 }
 
 // Names implements Generator.
@@ -73,7 +74,8 @@ func (Routes) Build(v pushcontext.View, c Class, name string) ([]byte, error) {
 			return nil, errName(RouteURL, name)
 		}
 		s := &plan.services[n]
-		return part(s.shape, partKey{port: p.Number}, func() ([]byte, error) { return ownTable(name, s) })
+		k := routesFor(s.shape, c, p.Number)
+		return part(s.shape, partKey{port: p.Number, routes: k}, func() ([]byte, error) { return ownTable(name, s, k) })
 	case !plan.http || name != sharedRoute(c, p.Number):
 		return nil, errName(RouteURL, name)
 	}
@@ -81,11 +83,15 @@ func (Routes) Build(v pushcontext.View, c Class, name string) ([]byte, error) {
 }
 
 // ownTable routes every host to one service: its listener's address has told it apart already.
-func ownTable(name string, s *placed) ([]byte, error) {
-	return marshal(&routev3.RouteConfiguration{
-		Name: name, VirtualHosts: []*routev3.VirtualHost{virtualHost(s, []string{"*"})},
+func ownTable(name string, s *placed, k routeKey) ([]byte, error) {
+	out := &routev3.RouteConfiguration{
+		Name: name, VirtualHosts: []*routev3.VirtualHost{virtualHost(s, []string{"*"}, k)},
 		ValidateClusters: no(), IgnorePortInHostMatching: true,
-	})
+	}
+	if k.service != nil && slices.ContainsFunc(k.service.Spec.GetHttp(), largeBody) {
+		out.MaxDirectResponseBodySizeBytes = u32(maxDirectResponse)
+	}
+	return marshal(out)
 }
 
 // Field numbers of RouteConfiguration.
@@ -95,11 +101,16 @@ const (
 )
 
 // sharedTable joins the encoded virtual hosts of all services: with thousands of hosts, a change of
-// one must not encode the others again. The result is what marshalling the message would give.
+// one must not encode the others again. The result is what marshalling the message would give. A proxy that
+// takes virtual hosts one by one is given none of them here.
 func sharedTable(v *pushcontext.PortView, c Class, name string) ([]byte, error) {
-	hosts, size, err := encodedHosts(v, c)
-	if err != nil {
-		return nil, err
+	var hosts [][]byte
+	size := 0
+	if !c.VHDS {
+		var err error
+		if hosts, size, err = encodedHosts(v, c); err != nil {
+			return nil, err
+		}
 	}
 	rest, err := marshal(tableRest(v, c))
 	if err != nil {
@@ -117,22 +128,31 @@ func sharedTable(v *pushcontext.PortView, c Class, name string) ([]byte, error) 
 // tableRest is everything of a table but its name and its services.
 func tableRest(v *pushcontext.PortView, c Class) *routev3.RouteConfiguration {
 	out := &routev3.RouteConfiguration{ValidateClusters: no(), IgnorePortInHostMatching: true}
-	switch {
-	case c.Type == Router:
-		// an unknown host is not found
-	case c.intercepts() && allowAny(v.Mesh):
-		out.VirtualHosts = []*routev3.VirtualHost{allowAnyHost()}
-	default:
-		out.VirtualHosts = []*routev3.VirtualHost{blockAllHost()}
+	if c.VHDS {
+		out.Vhds = &routev3.Vhds{ConfigSource: ads()}
+	}
+	if routingOf(v).bodies {
+		out.MaxDirectResponseBodySizeBytes = u32(maxDirectResponse)
+	}
+	if c.Type == Sidecar && !catchesUnknown(v, c) { // to a router, an unknown host is not found
+		out.VirtualHosts = []*routev3.VirtualHost{unknownHost(c, v.Mesh)}
 	}
 	return out
 }
 
-// allowAnyHost passes unknown hosts on to where the connection was going.
-func allowAnyHost() *routev3.VirtualHost {
-	action := routeTo(passthroughCluster)
+// unknownHost is for the hosts that no service has. They are refused too where there is nowhere to pass them on to.
+func unknownHost(c Class, m *pushcontext.MeshView) *routev3.VirtualHost {
+	cluster, ok := unknownTraffic(c, m)
+	if ok && (c.intercepts() || cluster != passthroughCluster) {
+		return allowAnyHost(cluster)
+	}
+	return blockAllHost()
+}
+
+// allowAnyHost passes unknown hosts on: to where the connection was going, or to a proxy for them.
+func allowAnyHost(cluster string) *routev3.VirtualHost {
 	return &routev3.VirtualHost{Name: "allow_any", Domains: []string{"*"}, IncludeRequestAttemptCount: true,
-		Routes: []*routev3.Route{{Name: "allow_any", Match: prefixSlash(), Action: &routev3.Route_Route{Route: action}}}}
+		Routes: []*routev3.Route{{Name: "allow_any", Match: prefixSlash(), Action: &routev3.Route_Route{Route: routeTo(cluster)}}}}
 }
 
 // blockAllHost answers for unknown hosts where there is nowhere to pass them on to.
@@ -144,40 +164,4 @@ func blockAllHost() *routev3.VirtualHost {
 
 func prefixSlash() *routev3.RouteMatch {
 	return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
-}
-
-// routeTo sends requests to a cluster, without a time limit.
-func routeTo(cluster string) *routev3.RouteAction {
-	return &routev3.RouteAction{
-		ClusterSpecifier:  &routev3.RouteAction_Cluster{Cluster: cluster},
-		Timeout:           zero(),
-		MaxStreamDuration: &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: zero(), GrpcTimeoutHeaderMax: zero()},
-	}
-}
-
-// retries tries a failed request again on another endpoint: the mesh's defaultHttpRetryPolicy, or
-// twice.
-func retries(m *pushcontext.MeshView) *routev3.RetryPolicy {
-	out := &routev3.RetryPolicy{
-		RetryOn:                       "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes",
-		NumRetries:                    u32(2),
-		HostSelectionRetryMaxAttempts: 5,
-		RetryHostPredicate: []*routev3.RetryPolicy_RetryHostPredicate{{
-			Name:       "envoy.retry_host_predicates.previous_hosts",
-			ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{TypedConfig: pack(&previoushostsv3.PreviousHostsPredicate{})},
-		}},
-	}
-	p := m.Config.GetDefaultHttpRetryPolicy()
-	if p == nil {
-		return out
-	}
-	if p.Attempts <= 0 {
-		return nil
-	}
-	out.NumRetries = u32(uint32(p.Attempts))
-	out.PerTryTimeout = positive(p.PerTryTimeout)
-	if p.RetryOn != "" {
-		out.RetryOn = p.RetryOn
-	}
-	return out
 }

@@ -1,0 +1,121 @@
+package gen
+
+import (
+	"slices"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// virtualServiceFor gives the VirtualService in force for a class at a port, of those for one host in their order:
+// the first that the namespace may use and the Sidecar imports there. Nil if there is none.
+func virtualServiceFor(list []*pushcontext.VirtualService, c Class, port uint16) *pushcontext.VirtualService {
+	for _, v := range list {
+		if v.Export.Includes(c.Namespace) && importsRoute(c.Scope, v, port) {
+			return v
+		}
+	}
+	return nil
+}
+
+// importsRoute reports whether an egress listener for the port imports a VirtualService.
+func importsRoute(s *pushcontext.Scope, v *pushcontext.VirtualService, port uint16) bool {
+	if s == nil || s.Sidecar == nil {
+		return true
+	}
+	return slices.ContainsFunc(egressAt(s.Sidecar, port), func(e pushcontext.Egress) bool { return e.AdmitsRoute(v) })
+}
+
+// egressAt are the egress listeners of a Sidecar that decide about a port: those for this port, else those for all.
+func egressAt(s *pushcontext.Sidecar, port uint16) []pushcontext.Egress {
+	var own, rest []pushcontext.Egress
+	for _, e := range s.Egress {
+		switch {
+		case e.Port == nil:
+			rest = append(rest, e)
+		case e.Port.Number == uint32(port):
+			own = append(own, e)
+		}
+	}
+	if len(own) > 0 {
+		return own
+	}
+	return rest
+}
+
+// unknownTraffic gives the cluster for what is for no service known to a proxy, as its Sidecar has it, else the
+// mesh; false if it is refused.
+func unknownTraffic(c Class, m *pushcontext.MeshView) (cluster string, ok bool) {
+	p := sidecarPolicy(c.Scope)
+	switch {
+	case p == nil:
+		return passthroughCluster, allowAny(m)
+	case p.Mode == networking.OutboundTrafficPolicy_REGISTRY_ONLY:
+		return "", false
+	case p.EgressProxy.GetHost() != "":
+		x := routeContext{}
+		return x.cluster(p.EgressProxy), true
+	}
+	return passthroughCluster, true
+}
+
+func sidecarPolicy(s *pushcontext.Scope) *networking.OutboundTrafficPolicy {
+	if s == nil || s.Sidecar == nil {
+		return nil
+	}
+	return s.Sidecar.Spec.GetOutboundTrafficPolicy()
+}
+
+// routeKey is what the HTTP routes of a service or host depend on beside itself and the port.
+type routeKey struct {
+	service   *pushcontext.VirtualService // in force; nil if there is none
+	namespace string                      // of the proxy, if the VirtualService looks at it
+	labels    Labels                      // of the proxy, those that the VirtualService looks at
+	rule      *pushcontext.DestinationPolicy
+}
+
+// routesFor gives what decides about a service's routes for a class. The DestinationRule does if it may choose
+// endpoints by a hash.
+func routesFor(s *pushcontext.ShapeView, c Class, port uint16) routeKey {
+	var k routeKey
+	if c.Type == Sidecar {
+		k = routeKeyOf(virtualServiceFor(s.VirtualServices, c, port), c)
+	}
+	if len(s.Policies) > 0 && scopeOf(s).hashes {
+		k.rule = inForce(s, c)
+	}
+	return k
+}
+
+// routeKeyOf reduces a class to what the routes of a VirtualService, which may be nil, depend on.
+func routeKeyOf(v *pushcontext.VirtualService, c Class) routeKey {
+	k := routeKey{service: v}
+	if v == nil {
+		return k
+	}
+	from := sourcesOf(v)
+	if k.labels = c.Labels.Only(from.labels); from.namespace {
+		k.namespace = c.Namespace
+	}
+	return k
+}
+
+// context is where the routes of sidecars are.
+func (k routeKey) context(port uint16, m *pushcontext.MeshView) *routeContext {
+	return &routeContext{gateway: pushcontext.MeshGateway, port: port, namespace: k.namespace, labels: k.labels, mesh: m}
+}
+
+// applies reports whether the VirtualService says anything about requests at the port.
+func (k routeKey) applies(port uint16) bool {
+	return k.service != nil && k.context(port, nil).rulesFor(k.service)
+}
+
+// routes are those of the VirtualService; false if it says nothing about requests at the port.
+func (k routeKey) routes(port uint16, m *pushcontext.MeshView) (list []*routev3.Route, applies bool) {
+	if k.service == nil {
+		return nil, false
+	}
+	return httpRoutes(k.service, k.context(port, m))
+}
