@@ -192,6 +192,7 @@ func locality(c *checker, l *networking.LocalityLoadBalancerSetting, outliers *n
 			at.unless(!strings.ContainsAny(r, "/*"), CodeLocality, "%q is not a region: failover knows regions only", r)
 		}
 	}
+	failoverPriority(c, l)
 	if len(l.Failover)+len(l.FailoverPriority) > 0 && outliers == nil {
 		c.warn(CodeIneffective, "without outlierDetection nothing fails over: add it to this policy")
 	}
@@ -209,15 +210,36 @@ func (c *checker) locality(s string) {
 
 // overlapping refuses localities of which one is part of another.
 func overlapping(c *checker, list []string) {
-	for i, a := range list {
-		for _, b := range list[i+1:] {
-			x, y := strings.TrimSuffix(a, "*"), strings.TrimSuffix(b, "*")
-			if strings.HasPrefix(x, y) && (x == y || strings.HasSuffix(y, "/") || y == "") || strings.HasPrefix(y, x) && (strings.HasSuffix(x, "/") || x == "") {
-				c.refuse(CodeLocality, "%q and %q overlap", a, b)
-			}
+	// What is part of a place follows it at once when they are sorted by what they cover.
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b string) int { return strings.Compare(covered(a), covered(b)) })
+	for i := 1; i < len(list); i++ {
+		if a, b := list[i-1], list[i]; strings.HasPrefix(covered(b), covered(a)) {
+			c.refuse(CodeLocality, "%q and %q overlap", a, b)
 		}
 	}
 }
+
+// covered is what all localities within a place begin with.
+func covered(place string) string {
+	if place = strings.TrimSuffix(place, "*"); place == "" || strings.HasSuffix(place, "/") {
+		return place
+	}
+	return place + "/"
+}
+
+// failoverPriority checks labels by which endpoints are ranked: what failover says too stands in one of them.
+func failoverPriority(c *checker, l *networking.LocalityLoadBalancerSetting) {
+	for i, label := range l.FailoverPriority {
+		at := c.item("failoverPriority", i)
+		key, _, _ := strings.Cut(label, "=")
+		at.unless(key != "", CodeLabels, "%q names no label", label)
+		at.unless(len(l.Failover) == 0 || !slices.Contains(placeLabels, label), CodeExclusive, "%s and failover exclude each other: keep one of them", label)
+	}
+}
+
+// placeLabels are the labels of failoverPriority that say what failover says.
+var placeLabels = []string{"topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"}
 
 func connectionPool(c *checker, p *networking.ConnectionPoolSettings) {
 	if p == nil {
