@@ -3,26 +3,33 @@ package kube
 import (
 	networking "istio.io/api/networking/v1alpha3"
 	security "istio.io/api/security/v1beta1"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
-// config makes the row of an object that changes how services are reached. What is wrong in it is a
-// problem and not in force: the row's Spec is a copy without it. Fields that nothing uses yet are named.
+// config makes the row of an object that has no rows but its own. Names in it are as they are written, but for the host
+// of a DestinationRule.
 func (c *Converter) config(o Object, v *Config) (res Result) {
-	row := c.notServed(o, o.Ref.Kind)
-	row.NotServed = false
-	ok := false
+	row := c.configRow(o, o.Ref.Kind)
 	switch spec := v.Spec.(type) {
 	case *networking.DestinationRule:
-		ok = c.destinationRule(row, spec, &res)
+		row.Spec = c.destinationRule(o.Ref.Namespace, spec)
 	case *security.PeerAuthentication:
-		ok = peerAuthentication(row, spec, c.SystemNamespace, &res)
-	case *networking.Gateway:
-		ok = gateway(row, spec, &res)
+		if !peerAuthentication(row, spec, c.SystemNamespace, &res) {
+			return res
+		}
 	default:
-		res.problem("it has no spec")
+		row.Spec = spec
 	}
-	if ok {
-		res.row(o.Ref.String(), row)
-	}
+	res.row(o.Ref.String(), row)
 	return res
+}
+
+// configRow is the row of an object without a Spec.
+func (c *Converter) configRow(o Object, kind string) *model.Config {
+	row := &model.Config{Kind: kind, Namespace: o.Ref.Namespace, Name: o.Ref.Name, Source: c.source(o)}
+	if _, meta := metaOf(kind, o.Value); meta != nil {
+		row.Labels, row.Created, row.Generation = model.Labels(meta.Labels), meta.CreationTimestamp.Time, meta.Generation
+	}
+	return row
 }

@@ -28,6 +28,9 @@ const (
 
 	labelGatewayPort = model.LabelGatewayPort
 
+	// labelAutoAddress of a ServiceEntry is "false" if its hosts are to have no automatic addresses.
+	labelAutoAddress = "networking.istio.io/enable-autoallocate-ip"
+
 	annotationTraffic      = "networking.istio.io/traffic-distribution"
 	annotationExportTo     = "networking.istio.io/exportTo"
 	annotationCanonicalSAs = "alpha.istio.io/canonical-serviceaccounts"
@@ -53,10 +56,11 @@ type Converter struct {
 }
 
 // Result is what one object became: its rows, none deleted, and what is wrong with it. An object
-// with problems may still have rows, made of what is right.
+// with problems may still have rows, made of what is right. One whose findings begin with an error has none.
 type Result struct {
 	Rows     []model.Event
-	Problems []string // sentences
+	Problems []string        // sentences
+	Findings []model.Finding // errors first
 }
 
 func (r *Result) row(key string, o model.Object) {
@@ -78,12 +82,26 @@ func (r *Result) problem(format string, args ...any) {
 // Convert makes the rows of one object. A panic while converting becomes a problem, so that one odd
 // object costs that object only.
 func (c *Converter) Convert(o Object, look Lookup) (res Result) {
+	spec, checked := specOf(o.Value)
 	defer func() {
-		if p := recover(); p != nil {
+		switch p := recover(); {
+		case p == nil:
+		case checked:
+			res = Result{Findings: []model.Finding{refusal(o, codeFailed, fmt.Sprintf("conversion failed: %v", p))}}
+		default:
 			res = Result{Problems: []string{fmt.Sprintf("conversion failed: %v", p)}}
 		}
 	}()
-	return c.convert(o, look)
+	if !checked {
+		return c.convert(o, look)
+	}
+	findings := c.findings(o, spec)
+	if refused(findings) {
+		return Result{Findings: findings}
+	}
+	res = c.convert(o, look)
+	c.note(o, findings, &res)
+	return res
 }
 
 func (c *Converter) convert(o Object, look Lookup) Result {
@@ -122,10 +140,8 @@ func (c *Converter) other(o Object) (res Result) {
 
 // notServed is the row of an object that nothing uses.
 func (c *Converter) notServed(o Object, kind string) *model.Config {
-	row := &model.Config{Kind: kind, Namespace: o.Ref.Namespace, Name: o.Ref.Name, NotServed: true, Source: c.source(o)}
-	if _, meta := metaOf(kind, o.Value); meta != nil {
-		row.Created = meta.CreationTimestamp.Time
-	}
+	row := c.configRow(o, kind)
+	row.NotServed = true
 	return row
 }
 

@@ -5,7 +5,9 @@ import (
 	"slices"
 
 	networking "istio.io/api/networking/v1alpha3"
+	networkingv1beta1 "istio.io/api/networking/v1beta1"
 	security "istio.io/api/security/v1beta1"
+	telemetry "istio.io/api/telemetry/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -63,14 +65,34 @@ func istioKind(group, kind string) any {
 		return &rawServiceEntry{}
 	case "networking.istio.io/" + KindWorkloadEntry:
 		return &rawWorkloadEntry{}
-	case "networking.istio.io/" + KindDestinationRule:
-		return &rawConfig{message: &networking.DestinationRule{}}
-	case "networking.istio.io/" + KindGateway:
-		return &rawConfig{message: &networking.Gateway{}}
-	case "security.istio.io/" + KindPeerAuthentication:
-		return &rawConfig{message: &security.PeerAuthentication{}}
+	}
+	if m := configMessage(group, kind); m != nil {
+		return &rawConfig{message: m}
 	}
 	return &rawOther{}
+}
+
+// configMessage is an empty spec of a kind whose row is a Config with it.
+func configMessage(group, kind string) message {
+	switch group + "/" + kind {
+	case "networking.istio.io/" + KindDestinationRule:
+		return &networking.DestinationRule{}
+	case "networking.istio.io/" + KindGateway:
+		return &networking.Gateway{}
+	case "networking.istio.io/" + KindVirtualService:
+		return &networking.VirtualService{}
+	case "networking.istio.io/" + KindSidecar:
+		return &networking.Sidecar{}
+	case "networking.istio.io/" + KindWorkloadGroup:
+		return &networking.WorkloadGroup{}
+	case "networking.istio.io/" + KindProxyConfig:
+		return &networkingv1beta1.ProxyConfig{}
+	case "telemetry.istio.io/" + KindTelemetry:
+		return &telemetry.Telemetry{}
+	case "security.istio.io/" + KindPeerAuthentication:
+		return &security.PeerAuthentication{}
+	}
+	return nil
 }
 
 // meshConfigMap reports whether a ConfigMap has a name that mesh-wide settings have.

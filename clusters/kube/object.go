@@ -29,6 +29,11 @@ const (
 	KindDestinationRule    = model.ConfigDestinationRule
 	KindPeerAuthentication = model.ConfigPeerAuthentication
 	KindGateway            = model.ConfigGateway
+	KindVirtualService     = model.ConfigVirtualService
+	KindSidecar            = model.ConfigSidecar
+	KindWorkloadGroup      = model.ConfigWorkloadGroup
+	KindProxyConfig        = model.ConfigProxyConfig
+	KindTelemetry          = model.ConfigTelemetry
 	// KindKubernetesGateway is the Gateway of the Kubernetes Gateway API; KindGateway is networking.istio.io's.
 	KindKubernetesGateway = "KubernetesGateway"
 	KindServiceExport     = "ServiceExport"
@@ -37,7 +42,7 @@ const (
 
 // Object is one source object. Value is a *corev1.Namespace, Node, Pod, Service or ConfigMap, a
 // *discoveryv1.EndpointSlice, a *gatewayv1.Gateway, a *mcsv1beta1.ServiceExport or ServiceImport, or a
-// *ServiceEntry, *WorkloadEntry, *Config or *Other of this package. It is immutable once it is in a
+// *ServiceEntry, *WorkloadEntry, *Config, *Broken or *Other of this package. It is immutable once it is in a
 // [Store].
 type Object struct {
 	Ref      model.ObjectKey // Namespace is empty for a Namespace or Node
@@ -60,17 +65,23 @@ type WorkloadEntry struct {
 	Healthy *bool // the condition "Healthy" of its status, nil if it is not there
 }
 
-// Config is a DestinationRule or PeerAuthentication, or a networking.istio.io Gateway, of any version. Spec
-// is the message that [model.Config] names for the kind.
+// Config is an object of any version of a kind of istio.io whose row is a [model.Config]. Spec is the message that
+// it names for the kind.
 type Config struct {
 	Meta metav1.ObjectMeta
 	Spec proto.Message
 }
 
+// Broken is an object whose spec can't be decoded. Its last good version stays in force.
+type Broken struct {
+	Meta   metav1.ObjectMeta
+	Reason string
+}
+
 // Other is an object of a kind that the mesh knows but the hub does not serve yet.
 type Other struct{ Meta metav1.ObjectMeta }
 
-// NewObject wraps an object of one of the types that [Object] names. The kind counts for a *Config and an
+// NewObject wraps an object of one of the types that [Object] names. The kind counts for a *Config, *Broken and
 // *Other; others have theirs. It reports false for other types.
 func NewObject(kind string, value any) (Object, bool) {
 	kind, meta := metaOf(kind, value)
@@ -113,6 +124,8 @@ func metaOf(kind string, value any) (string, *metav1.ObjectMeta) {
 	case *WorkloadEntry:
 		return KindWorkloadEntry, &v.Meta
 	case *Config:
+		return kind, &v.Meta
+	case *Broken:
 		return kind, &v.Meta
 	case *Other:
 		return kind, &v.Meta

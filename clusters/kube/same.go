@@ -40,7 +40,8 @@ func sameRow(a, b model.Object) bool {
 
 func sameConfig(a, b *model.Config) bool {
 	return a.Kind == b.Kind && a.Namespace == b.Namespace && a.Name == b.Name && a.NotServed == b.NotServed &&
-		slices.Equal(a.NotServedFields, b.NotServedFields) && a.Created.Equal(b.Created) && timeless(a.Source) == timeless(b.Source) &&
+		slices.Equal(a.NotServedFields, b.NotServedFields) && slices.Equal(a.Findings, b.Findings) && a.Refused == b.Refused &&
+		a.Generation == b.Generation && a.Labels.Equal(b.Labels) && a.Created.Equal(b.Created) && timeless(a.Source) == timeless(b.Source) &&
 		sameSpec(a.Spec, b.Spec)
 }
 

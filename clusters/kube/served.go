@@ -5,62 +5,106 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
-// The fields that the hub uses, as paths of JSON names. A field counts with all that is below it; items of lists
-// count as the list.
-var (
-	ruleFields    = slices.Concat([]string{"host", "exportTo", portSettings + "port"}, policyFields("trafficPolicy."), policyFields(portSettings))
-	gatewayFields = []string{"selector", "servers.hosts", "servers.name", "servers.port", "servers.tls.mode"}
+// NotServedField is a field that has no effect here. All others have the effect that the Istio API gives them.
+type NotServedField struct {
+	Kind string // as in [model.Config]
+	// Field is a path of JSON names ("http.match.uri"), meant with all that is below it. Items of lists count as the list.
+	// "path=NAME" is one value of an enum.
+	Field  string
+	Reason string // why, and what to do instead
+}
+
+// The reasons that several fields have.
+const (
+	needsCertificates = "the hub hands out no certificates yet: name files on the proxy's machine"
+	needsRevocations  = "revoked certificates are accepted: lists of them are not read yet"
 )
 
-const portSettings = "trafficPolicy.portLevelSettings."
-
-// policyFields are those of the policy of all ports or of one.
-func policyFields(prefix string) (out []string) {
-	for _, f := range []string{
-		"loadBalancer.localityLbSetting",
-		"tls.mode", "tls.clientCertificate", "tls.privateKey", "tls.caCertificates", "tls.sni", "tls.subjectAltNames", "tls.insecureSkipVerify",
-		"outlierDetection.splitExternalLocalOriginErrors", "outlierDetection.consecutiveLocalOriginFailures",
-		"outlierDetection.consecutiveGatewayErrors", "outlierDetection.consecutive5xxErrors", "outlierDetection.interval",
-		"outlierDetection.baseEjectionTime", "outlierDetection.maxEjectionPercent", "outlierDetection.minHealthPercent",
-		"outlierDetection.outlierDetectionHttpErrorCodes", "outlierDetection.failurePercentageThreshold",
-	} {
-		out = append(out, prefix+f)
+// NotServed lists the fields without effect, by kind in the order of the API.
+func NotServed() []NotServedField {
+	var out []NotServedField
+	add := func(kind, reason string, fields ...string) {
+		for _, f := range fields {
+			out = append(out, NotServedField{Kind: kind, Field: f, Reason: reason})
+		}
 	}
+	// policy is for fields of a DestinationRule's policies: of all ports and of one, for the host and for a subset.
+	policy := func(reason string, fields ...string) {
+		for _, f := range fields {
+			for _, at := range []string{"trafficPolicy.", "trafficPolicy.portLevelSettings.", "subsets.trafficPolicy.", "subsets.trafficPolicy.portLevelSettings."} {
+				add(model.ConfigDestinationRule, reason, at+f)
+			}
+		}
+	}
+	policy(needsCertificates, "tls.credentialName", "tls.caCertCredentialName")
+	policy(needsRevocations, "tls.caCrl")
+	policy("endpoints do not tell proxies how busy they are: use LEAST_REQUEST", "loadBalancer.backendUtilization")
+	policy("it is deprecated: use consecutive5xxErrors or consecutiveGatewayErrors", "outlierDetection.consecutiveErrors")
+	add(model.ConfigGateway, needsCertificates, "servers.tls.credentialName", "servers.tls.credentialNames", "servers.tls.caCertCredentialName")
+	add(model.ConfigGateway, needsRevocations, "servers.tls.caCrl")
+	add(model.ConfigGateway, "it is deprecated: the target port of the gateway's own Service counts", "servers.port.targetPort")
+	add(model.ConfigGateway, "Istio does not implement it either", "servers.defaultEndpoint")
+	add(model.ConfigSidecar, needsCertificates, "ingress.tls.credentialName", "ingress.tls.credentialNames", "ingress.tls.caCertCredentialName")
+	add(model.ConfigSidecar, needsRevocations, "ingress.tls.caCrl")
+	add(model.ConfigSidecar, "it has no effect in Istio either: defaultEndpoint has the workload's port", "ingress.port.targetPort", "egress.port.targetPort")
+	add(model.ConfigProxyConfig, "injectors and agents read it when a proxy starts, not the hub", "selector", "concurrency", "environmentVariables", "image")
+	add(model.ConfigTelemetry, "proxies are not told to trace yet", "tracing")
+	add(model.ConfigTelemetry, "it chooses waypoints, which are not served: use selector", "targetRef", "targetRefs")
 	return out
 }
 
-// notServedFields lists the fields that are set and not among the served ones, sorted.
-func notServedFields(m protoreflect.Message, served []string) []string {
-	var out []string
+// notServed is NotServed by kind and field.
+var notServed = func() map[string]map[string]string {
+	out := map[string]map[string]string{}
+	for _, f := range NotServed() {
+		if out[f.Kind] == nil {
+			out[f.Kind] = map[string]string{}
+		}
+		out[f.Kind][f.Field] = f.Reason
+	}
+	return out
+}()
+
+// notServedFields lists the fields that are set and have no effect, sorted.
+func notServedFields(kind string, m protoreflect.Message) []NotServedField {
+	var out []NotServedField
+	without := notServed[kind]
+	if len(without) == 0 {
+		return nil
+	}
 	walkFields(m, "", func(path string) (descend bool) {
-		if slices.Contains(served, path) {
-			return false
+		reason, found := without[path]
+		if found {
+			out = append(out, NotServedField{Kind: kind, Field: path, Reason: reason})
 		}
-		if slices.ContainsFunc(served, func(s string) bool { return strings.HasPrefix(s, path+".") }) {
-			return true
-		}
-		out = append(out, path)
-		return false
+		return !found
 	})
-	slices.Sort(out)
+	slices.SortFunc(out, func(a, b NotServedField) int { return strings.Compare(a.Field, b.Field) })
 	return slices.Compact(out)
 }
 
-// walkFields visits the fields that are set, and those of their messages where visit says so.
+// walkFields visits the fields that are set, and those of their messages where visit says so. A value of an enum is
+// visited as "path=NAME" besides.
 func walkFields(m protoreflect.Message, prefix string, visit func(path string) (descend bool)) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		path := prefix + f.JSONName()
-		if !visit(path) || f.Kind() != protoreflect.MessageKind || f.IsMap() {
-			return true
-		}
-		if !f.IsList() {
+		switch descend := visit(path); {
+		case !descend || f.IsMap():
+		case f.Kind() == protoreflect.EnumKind && !f.IsList():
+			if value := f.Enum().Values().ByNumber(v.Enum()); value != nil {
+				visit(path + "=" + string(value.Name()))
+			}
+		case f.Kind() != protoreflect.MessageKind:
+		case f.IsList():
+			for i := range v.List().Len() {
+				walkFields(v.List().Get(i).Message(), path+".", visit)
+			}
+		default:
 			walkFields(v.Message(), path+".", visit)
-			return true
-		}
-		for i := range v.List().Len() {
-			walkFields(v.List().Get(i).Message(), path+".", visit)
 		}
 		return true
 	})

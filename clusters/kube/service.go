@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -14,7 +15,7 @@ import (
 //
 // An ExternalName is a service outside the mesh whose proxies resolve the external name themselves
 // (DNSLB). Its port is dialed: to Kubernetes it is an alias in DNS, without regard to ports, and Istio does
-// not look at targetPort either. Istio makes it an alias of a service of that name where there is one.
+// not look at targetPort either. AliasOf is for the services of that name that there may be.
 func (c *Converter) service(o Object, s *corev1.Service, look Lookup) (res Result) {
 	svc := &model.Service{
 		Host: c.host(s.Namespace, s.Name), Namespace: s.Namespace, Name: s.Name,
@@ -161,6 +162,7 @@ func (c *Converter) externalName(o Object, s *corev1.Service, svc *model.Service
 		res.problem("externalName: %v", err)
 		return
 	}
+	svc.AliasOf = strings.ToLower(strings.TrimSuffix(s.Spec.ExternalName, "."))
 	row := &model.Endpoints{Host: svc.Host, Namespace: svc.Namespace, Source: svc.Source}
 	for _, p := range svc.Ports {
 		row.Endpoints = append(row.Endpoints, model.Endpoint{

@@ -109,10 +109,13 @@ func (e *entry) protocol(p *networking.ServicePort) model.Protocol {
 // host makes the rows of one host.
 func (e *entry) host(host string) {
 	svc := &model.Service{
-		Host: host, Namespace: e.o.Ref.Namespace, Name: host, Ports: e.ports, Addresses: e.addresses(host),
+		Host: host, Namespace: e.o.Ref.Namespace, Name: host, Ports: e.ports, Addresses: e.prefixes,
 		Resolution: e.resolution, External: e.spec.Location == networking.ServiceEntry_MESH_EXTERNAL,
 		ExportTo: trimmed(e.spec.ExportTo), ServiceAccounts: slices.Clone(e.spec.SubjectAltNames),
 		Labels: model.Labels(e.se.Meta.Labels), Created: e.se.Meta.CreationTimestamp.Time, Source: e.source(e.o),
+	}
+	if svc.AutoAddress = e.autoAddress(host); svc.AutoAddress {
+		svc.Addresses, svc.Automatic = e.allocated(host)
 	}
 	svc.Traffic = trafficAnnotation(e.se.Meta.Annotations[annotationTraffic])
 	key := e.o.Ref.String() + "/" + host
@@ -158,21 +161,24 @@ func (e *entry) specAddresses() []netip.Prefix {
 	return out
 }
 
-// addresses are those of the spec, else those that were allocated to the host.
-func (e *entry) addresses(host string) []netip.Prefix {
-	if len(e.spec.Addresses) > 0 || e.se.Status == nil || e.resolution == model.Passthrough {
-		return e.prefixes
-	}
-	var out []netip.Prefix
-	for _, a := range e.se.Status.Addresses {
-		if a == nil || a.Host != "" && a.Host != host {
+// autoAddress reports whether a host is given an address: its entry states none and does not forbid it, connections to it
+// do not go to where a client resolved it anyway, and there is a name to resolve (automatic addresses of Istio).
+func (e *entry) autoAddress(host string) bool {
+	return len(e.spec.Addresses) == 0 && e.resolution != model.Passthrough && !strings.HasPrefix(host, "*") &&
+		!strings.EqualFold(e.se.Meta.Labels[labelAutoAddress], "false") &&
+		slices.ContainsFunc(e.ports, func(p model.Port) bool { return p.Protocol != model.ProtocolUDP })
+}
+
+// allocated are the addresses that a controller has allocated to the host and written into the entry's status.
+func (e *entry) allocated(host string) (prefixes []netip.Prefix, addrs []netip.Addr) {
+	for _, a := range e.se.Status.GetAddresses() {
+		ip, err := parseIP(a.GetValue())
+		if err != nil || a.GetHost() != "" && !strings.EqualFold(a.GetHost(), host) || slices.Contains(addrs, ip) {
 			continue
 		}
-		if p, err := parsePrefix(a.Value); err == nil {
-			out = append(out, p)
-		}
+		prefixes, addrs = append(prefixes, netip.PrefixFrom(ip, ip.BitLen())), append(addrs, ip)
 	}
-	return out
+	return prefixes, addrs
 }
 
 func parsePrefix(s string) (netip.Prefix, error) {

@@ -11,6 +11,9 @@ import (
 
 // Store holds the objects of one member and the rows they make. It is owned by one goroutine.
 //
+// An object with an error is in quarantine: what its last version without errors made stays until it is put right
+// or deleted.
+//
 // While an object is converted, the store notes everything that was looked up, found or not; a later
 // change of any of it converts the object again. So rows depend on the objects alone, and the work
 // of a change is that of the objects it touches.
@@ -36,7 +39,8 @@ type Store struct {
 
 type stored struct {
 	obj   Object
-	facts []fact // looked up by its conversion
+	good  *Object // of a kind that is checked: the last version without errors, which is in force
+	facts []fact  // looked up by its conversion
 	rows  []model.RowKey
 }
 
@@ -84,7 +88,7 @@ func (s *Store) Apply(set []Object, del []model.ObjectKey) []model.Event {
 			s.index(st.obj, Object{}, dirty)
 			s.forget(ref, st)
 			dirty[ref] = struct{}{}
-			st.obj.Value = nil
+			st.obj.Value, st.good = nil, nil
 		}
 	}
 	for _, o := range set {
@@ -158,6 +162,12 @@ func (s *Store) convert(ref model.ObjectKey, st *stored, changed map[model.RowKe
 	s.forget(ref, st)
 	clear(s.look.seen)
 	res := s.conv.Convert(st.obj, &s.look)
+	if refused(res.Findings) {
+		res = s.conv.quarantine(st.obj, res.Findings, st.good, &s.look)
+	} else if _, checked := specOf(st.obj.Value); checked {
+		good := st.obj
+		st.good = &good
+	}
 	if len(res.Problems) > 0 {
 		s.problems[ref] = res.Problems
 	}

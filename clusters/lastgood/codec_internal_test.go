@@ -65,6 +65,8 @@ func fill(r *rand.Rand, v reflect.Value) {
 		v.SetBool(true)
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
 		v.SetUint(1 + r.Uint64N(2)) // valid for every enumeration
+	case reflect.Int64:
+		v.SetInt(1 + r.Int64N(100))
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		fill(r, v.Elem())

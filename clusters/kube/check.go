@@ -1,0 +1,128 @@
+package kube
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters/kube/validate"
+)
+
+// The codes of findings that conversion makes itself.
+const (
+	codeUnreadable = "Unreadable" // the spec can't be decoded, or is missing
+	codeFailed     = "Failed"     // conversion failed, which is a fault of the program
+	codeNotServed  = "NotServed"  // a field without effect
+)
+
+// specOf gives the spec of a kind whose objects are checked. It reports false for other kinds: Kubernetes has checked
+// those. The spec is nil if there is none.
+func specOf(value any) (spec proto.Message, checked bool) {
+	switch v := value.(type) {
+	case *ServiceEntry:
+		if v.Spec != nil {
+			spec = v.Spec
+		}
+	case *WorkloadEntry:
+		if v.Spec != nil {
+			spec = v.Spec
+		}
+	case *Config:
+		spec = v.Spec
+	case *Broken:
+	default:
+		return nil, false
+	}
+	return spec, true
+}
+
+// findings says what there is to say of an object on its own, errors first. This is the one place where it is decided
+// whether an object is in force: with an error it is not.
+func (c *Converter) findings(o Object, spec proto.Message) []model.Finding {
+	if v, broken := o.Value.(*Broken); broken {
+		return []model.Finding{refusal(o, codeUnreadable, v.Reason)}
+	}
+	if spec == nil {
+		return []model.Finding{refusal(o, codeUnreadable, "it has no spec")}
+	}
+	out := validate.Object(o.Ref, spec)
+	for _, f := range notServedFields(o.Ref.Kind, spec.ProtoReflect()) {
+		out = append(out, model.Finding{Code: codeNotServed, Severity: model.SeverityWarning, Object: o.Ref, Field: f.Field, Message: f.Reason})
+	}
+	slices.SortStableFunc(out, func(a, b model.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+	return out[:min(len(out), maxReasons)]
+}
+
+func refusal(o Object, code, message string) model.Finding {
+	return model.Finding{Code: code, Severity: model.SeverityError, Object: o.Ref, Message: message}
+}
+
+// refused reports whether findings, errors first, keep an object from being in force.
+func refused(findings []model.Finding) bool {
+	return len(findings) > 0 && findings[0].Severity == model.SeverityError
+}
+
+// quarantine gives what an object with errors leaves in force: the rows of its last good version, nil if it has had
+// none, and what is wrong with it now.
+func (c *Converter) quarantine(o Object, findings []model.Finding, good *Object, look Lookup) (res Result) {
+	kept := "it is not in force"
+	if good != nil {
+		if was := c.Convert(*good, look); !refused(was.Findings) {
+			res.Rows, kept = was.Rows, "its last good version stays in force"
+		}
+	}
+	res.Findings = findings
+	row := c.noted(o, &res)
+	row.Refused, row.Findings = true, findings
+	if _, meta := metaOf(o.Ref.Kind, o.Value); meta != nil {
+		row.Generation = meta.Generation
+	}
+	for _, f := range findings {
+		if f.Severity == model.SeverityError {
+			res.problem("%s; %s", told(f), kept)
+		}
+	}
+	return res
+}
+
+// noted gives the row that carries what is to be said of an object. Kinds whose rows are of other types get one for this.
+func (c *Converter) noted(o Object, res *Result) *model.Config {
+	key := model.RowKey{Kind: model.RowConfig, Key: o.Ref.String()}
+	for i := range res.Rows {
+		if row, ok := res.Rows[i].Obj.(*model.Config); ok && res.Rows[i].Row == key {
+			return row
+		}
+	}
+	row := c.configRow(o, o.Ref.Kind)
+	res.row(key.Key, row)
+	return row
+}
+
+// note adds what is to be said of an object that is in force to its rows and its problems.
+func (c *Converter) note(o Object, findings []model.Finding, res *Result) {
+	if res.Findings = findings; len(findings) == 0 {
+		return
+	}
+	row := c.noted(o, res)
+	row.Findings = findings
+	for _, f := range findings {
+		switch {
+		case f.Code == codeNotServed:
+			row.NotServedFields = append(row.NotServedFields, f.Field)
+		case f.Severity == model.SeverityWarning:
+			res.problem("%s", told(f))
+		}
+	}
+	slices.Sort(row.NotServedFields)
+}
+
+// told is a finding as a problem says it, which names the object elsewhere.
+func told(f model.Finding) string {
+	if f.Field == "" {
+		return f.Message
+	}
+	return fmt.Sprintf("%s: %s", f.Field, f.Message)
+}
