@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 // the workloads of one network to those of the other.
 type crossing struct {
 	*mesh
+	api     *apiServers // nil: the clusters are folders
 	net     *envoytest.Network
 	ca      *envoytest.Authority
 	sotw    bool
@@ -70,9 +72,9 @@ spec:
   servers:
   - {port: {number: 15443, name: tls, protocol: TLS}, tls: {mode: AUTO_PASSTHROUGH}, hosts: ["*.local"]}`
 
-func newCrossing(t *testing.T, sotw bool) *crossing {
+func newCrossing(t *testing.T, sotw bool, on *apiServers) *crossing {
 	t.Helper()
-	c := &crossing{mesh: newMesh(t), sotw: sotw, proxies: map[string]*proxy{}, ca: envoytest.StartAuthority(t)}
+	c := &crossing{mesh: newMesh(t), api: on, sotw: sotw, proxies: map[string]*proxy{}, ca: envoytest.StartAuthority(t)}
 	c.net = envoytest.NewNetwork(t, "client", "near", "far1", "far2", "bare", "gateway1", "gateway2")
 	c.apart(t, east, west)
 	c.apart(t, west, east)
@@ -81,8 +83,8 @@ func newCrossing(t *testing.T, sotw bool) *crossing {
 		pods[name] = meshed(c.ns(name))
 	}
 	c.serve(t, "near", "far1", "far2", "bare")
-	web, far, db, api, home, plain := service("web", "10.96.0.1", "http", 80), service("far", "10.96.0.2", "http", 80), service("db", "10.96.0.3", "tcp", 9000),
-		service("api", "10.96.0.4", "grpc", 83), service("home", "10.96.0.5", "http", 80), service("plain", "10.96.0.6", "http", 80)
+	web, far, db, api, home, plain := service("web", "10.96.1.1", "http", 80), service("far", "10.96.1.2", "http", 80), service("db", "10.96.1.3", "tcp", 9000),
+		service("api", "10.96.1.4", "grpc", 83), service("home", "10.96.1.5", "http", 80), service("plain", "10.96.1.6", "http", 80)
 	of := func(name string, port uint16) endpoint {
 		return endpoint{addr: podPort(c.ns(name), port), pod: name}
 	}
@@ -92,7 +94,7 @@ func newCrossing(t *testing.T, sotw bool) *crossing {
 		web, slicesOf(web, of("far1", webPort), of("far2", webPort)), far, slicesOf(far, of("far1", webPort)), db, slicesOf(db, of("far1", dbPort)),
 		api, slicesOf(api, of("far2", greeterPort)), plain, slicesOf(plain, of("bare", webPort)), home,
 	}
-	c.startAt(t, files{
+	c.startOn(t, files{
 		"networks.yaml": {"networks: {n1: {endpoints: [{fromRegistry: east}]}, n2: {endpoints: [{fromRegistry: west}]}}"},
 		"east/all.yaml": {gatewayServer, gateway("n1", c.ns("gateway1").Addr), pods["client"], pods["near"],
 			web, slicesOf(web, of("near", webPort)), far, db, api, plain, home, slicesOf(home, of("near", webPort))},
@@ -105,6 +107,43 @@ func newCrossing(t *testing.T, sotw bool) *crossing {
 	c.router(t, "gateway1", east, "n1")
 	c.router(t, "gateway2", west, "n2")
 	return c
+}
+
+// startOn starts the hub on the files or, with API servers, on what they hold.
+func (c *crossing) startOn(t *testing.T, content files, grpc string) {
+	t.Helper()
+	if c.api == nil {
+		c.startAt(t, content, grpc)
+		return
+	}
+	const networks = "networks.yaml"
+	c.mesh.write(t, networks, content[networks]...)
+	delete(content, networks)
+	for path, objects := range content {
+		c.api.write(t, path, objects)
+	}
+	c.args = c.api.flags(t, filepath.Join(c.dir, networks))
+	c.dir = ""
+	c.startAt(t, nil, grpc)
+}
+
+// write replaces the objects of a path.
+func (c *crossing) write(t *testing.T, path string, objects ...any) {
+	t.Helper()
+	if c.api == nil {
+		c.mesh.write(t, path, objects...)
+		return
+	}
+	c.api.write(t, path, objects)
+}
+
+func (c *crossing) remove(t *testing.T, path string) {
+	t.Helper()
+	if c.api == nil {
+		c.mesh.remove(t, path)
+		return
+	}
+	c.api.write(t, path, nil)
 }
 
 // apart drops and counts what workloads of one network send to those of another.

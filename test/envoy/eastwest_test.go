@@ -19,44 +19,54 @@ import (
 // through gateways that route their mutual TLS, and not otherwise.
 func TestEastWest(t *testing.T) {
 	envoytest.RequireRoot(t)
-	modes(t, func(t *testing.T, sotw bool) {
-		c := newCrossing(t, sotw)
-		gateway2 := netip.AddrPortFrom(c.ns("gateway2").Addr, gatewayPort).String()
+	modes(t, func(t *testing.T, sotw bool) { newCrossing(t, sotw, nil).eastWest(t) })
+}
 
-		// A service that only the other cluster has, over HTTP, TCP and gRPC.
-		c.reaches(t, "client", "10.96.0.2:80", host("far"), "far1 in west")
-		envoytest.Eventually(t, limit, "TCP to reach the other network", func() error {
-			line, err := envoytest.EchoTCP(t.Context(), c.ns("client"), "10.96.0.3:9000", "ping\n")
-			return same(strings.TrimSpace(line), "far1 west", err)
-		})
-		envoytest.Eventually(t, limit, "gRPC to reach the other network", func() error {
-			a, err := envoytest.EchoGRPC(t.Context(), c.ns("client"), "10.96.0.4:83", host("api"))
-			return same(a.Name+" "+a.Cluster, "far2 west", err)
-		})
-		c.proxies["client"].has(t, outbound(host("far"), 80), gateway2)
-		c.proxies["gateway2"].has(t, serverName(host("far"), 80), podPort(c.ns("far1"), webPort))
-		if n := c.entered(t, "gateway2"); n < 3 {
-			t.Errorf("%d connections came in at the gateway", n)
-		}
-		c.introduces(t)
-		// And the other way.
-		c.reaches(t, "far1", "10.96.0.5:80", host("home"), "near in east")
-		if n := c.entered(t, "gateway1"); n == 0 {
-			t.Error("no connection came in at the gateway of n1")
-		}
-		c.balances(t, gateway2)
+// TestEastWestOnServers is the same, where the two clusters have API servers: one
+// the config cluster's, the other known by a kubeconfig Secret.
+func TestEastWestOnServers(t *testing.T) {
+	envoytest.RequireRoot(t)
+	t.Parallel()
+	newCrossing(t, false, newAPIServers(t)).eastWest(t)
+}
 
-		// A workload that does not speak mutual TLS can't be told apart by a gateway.
-		c.fails(t, "client", "10.96.0.6:80", host("plain"), 503)
-		c.explained(t, "client", "plain", podPort(c.ns("bare"), webPort), "NoMTLS")
-		c.explained(t, "gateway2", "plain", podPort(c.ns("bare"), webPort), "NoMTLS")
-		c.reaches(t, "far1", "10.96.0.6:80", host("plain"), "bare in west") // on its own network it can be
+func (c *crossing) eastWest(t *testing.T) {
+	t.Helper()
+	gateway2 := netip.AddrPortFrom(c.ns("gateway2").Addr, gatewayPort).String()
 
-		c.identifies(t)
-		c.refusesNames(t)
-		c.demands(t)
-		c.loses(t, gateway2)
+	// A service that only the other cluster has, over HTTP, TCP and gRPC.
+	c.reaches(t, "client", "10.96.1.2:80", host("far"), "far1 in west")
+	envoytest.Eventually(t, limit, "TCP to reach the other network", func() error {
+		line, err := envoytest.EchoTCP(t.Context(), c.ns("client"), "10.96.1.3:9000", "ping\n")
+		return same(strings.TrimSpace(line), "far1 west", err)
 	})
+	envoytest.Eventually(t, limit, "gRPC to reach the other network", func() error {
+		a, err := envoytest.EchoGRPC(t.Context(), c.ns("client"), "10.96.1.4:83", host("api"))
+		return same(a.Name+" "+a.Cluster, "far2 west", err)
+	})
+	c.proxies["client"].has(t, outbound(host("far"), 80), gateway2)
+	c.proxies["gateway2"].has(t, serverName(host("far"), 80), podPort(c.ns("far1"), webPort))
+	if n := c.entered(t, "gateway2"); n < 3 {
+		t.Errorf("%d connections came in at the gateway", n)
+	}
+	c.introduces(t)
+	// And the other way.
+	c.reaches(t, "far1", "10.96.1.5:80", host("home"), "near in east")
+	if n := c.entered(t, "gateway1"); n == 0 {
+		t.Error("no connection came in at the gateway of n1")
+	}
+	c.balances(t, gateway2)
+
+	// A workload that does not speak mutual TLS can't be told apart by a gateway.
+	c.fails(t, "client", "10.96.1.6:80", host("plain"), 503)
+	c.explained(t, "client", "plain", podPort(c.ns("bare"), webPort), "NoMTLS")
+	c.explained(t, "gateway2", "plain", podPort(c.ns("bare"), webPort), "NoMTLS")
+	c.reaches(t, "far1", "10.96.1.6:80", host("plain"), "bare in west") // on its own network it can be
+
+	c.identifies(t)
+	c.refusesNames(t)
+	c.demands(t)
+	c.loses(t, gateway2)
 }
 
 // balances checks that each network gets the share of its endpoints: one here,
@@ -67,7 +77,7 @@ func (c *crossing) balances(t *testing.T, gateway2 string) {
 	const n = 600
 	got := map[string]int{}
 	for range n {
-		a, err := c.from(t.Context(), "client", "10.96.0.1:80", host("web"))
+		a, err := c.from(t.Context(), "client", "10.96.1.1:80", host("web"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +96,7 @@ func (c *crossing) introduces(t *testing.T) {
 	t.Helper()
 	const header = "X-Forwarded-Client-Cert"
 	envoytest.Eventually(t, limit, "the caller to be introduced", func() error {
-		a, err := c.from(t.Context(), "client", "10.96.0.2:80", host("far"))
+		a, err := c.from(t.Context(), "client", "10.96.1.2:80", host("far"))
 		if got := a.Headers.Get(header); err == nil && !strings.Contains(got, "URI="+account("client")) {
 			err = fmt.Errorf("%s: %q", header, got)
 		}
@@ -116,9 +126,9 @@ func (c *crossing) identifies(t *testing.T) {
 		c.write(t, "west/all.yaml", c.west...)
 	}
 	accounts("somebody-else")
-	c.fails(t, "client", "10.96.0.2:80", host("far"), 503)
+	c.fails(t, "client", "10.96.1.2:80", host("far"), 503)
 	accounts("far1")
-	c.reaches(t, "client", "10.96.0.2:80", host("far"), "far1 in west")
+	c.reaches(t, "client", "10.96.1.2:80", host("far"), "far1 in west")
 }
 
 // refusesNames checks that a client of a gateway gets at nothing but what is
@@ -179,17 +189,17 @@ func (c *crossing) demands(t *testing.T) {
 	c.write(t, "east/policy.yaml", policy("STRICT"))
 	c.fails(t, "bare", far, "", 0)
 	c.fails(t, "bare", podPort(c.ns("far1"), unknownPort), "", 0)
-	c.reaches(t, "client", "10.96.0.2:80", host("far"), "far1 in west")
+	c.reaches(t, "client", "10.96.1.2:80", host("far"), "far1 in west")
 
 	c.write(t, "east/policy.yaml", policy("DISABLE"))
 	c.reaches(t, "bare", far, "", "far1 in west")
-	c.fails(t, "client", "10.96.0.2:80", host("far"), 503)
+	c.fails(t, "client", "10.96.1.2:80", host("far"), 503)
 	c.explained(t, "client", "far", far, "NoMTLS")
 	c.explained(t, "gateway2", "far", far, "NoMTLS")
-	c.reaches(t, "far2", "10.96.0.2:80", host("far"), "far1 in west") // in cleartext
+	c.reaches(t, "far2", "10.96.1.2:80", host("far"), "far1 in west") // in cleartext
 
 	c.remove(t, "east/policy.yaml")
-	c.reaches(t, "client", "10.96.0.2:80", host("far"), "far1 in west")
+	c.reaches(t, "client", "10.96.1.2:80", host("far"), "far1 in west")
 }
 
 // loses checks what is left when the other network's gateway has no address.
@@ -199,10 +209,10 @@ func (c *crossing) loses(t *testing.T, gateway2 string) {
 	c.write(t, "west/gateway.yaml", gateway("n2"))
 	c.explained(t, "client", "far", far, "NoGateway")
 	c.proxies["client"].has(t, outbound(host("web"), 80), podPort(c.ns("near"), webPort))
-	c.fails(t, "client", "10.96.0.2:80", host("far"), 503)
-	c.reaches(t, "client", "10.96.0.1:80", host("web"), "near in east")
+	c.fails(t, "client", "10.96.1.2:80", host("far"), 503)
+	c.reaches(t, "client", "10.96.1.1:80", host("web"), "near in east")
 	c.write(t, "west/gateway.yaml", gateway("n2", c.ns("gateway2").Addr))
 	c.explained(t, "client", "far", far, "")
 	c.proxies["client"].has(t, outbound(host("far"), 80), gateway2)
-	c.reaches(t, "client", "10.96.0.2:80", host("far"), "far1 in west")
+	c.reaches(t, "client", "10.96.1.2:80", host("far"), "far1 in west")
 }

@@ -1,5 +1,6 @@
 // Package envoy_test drives real Envoys with a real hub, the isthmus binary on
-// a folder of YAML clusters, and sends real requests through them.
+// a folder of YAML clusters or on real API servers, and sends real requests
+// through them.
 package envoy_test
 
 import (
@@ -10,11 +11,14 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/isthmus-mesh/isthmus/test/env"
 	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
 )
 
+var servers env.Pool
+
 func TestMain(m *testing.M) {
-	code := envoytest.WithHub(context.Background(), m.Run)
+	code := envoytest.WithHub(context.Background(), func() int { return servers.Main(m) })
 	if err := goleak.Find(); code == 0 && err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
