@@ -30,6 +30,7 @@ func applyBalancer(out *draft, b *networking.LoadBalancerSettings, weighted bool
 	}
 	if u := b.GetBackendUtilization(); u != nil {
 		out.LoadBalancingPolicy = byUtilization(u, slowStart(b), weighted)
+		out.CommonLbConfig.LocalityConfigSpecifier = nil // Envoy wants to be told there or here
 		return
 	}
 	switch start := slowStart(b); b.GetSimple() {

@@ -29,6 +29,7 @@ type scenario struct {
 	services []svc
 	targets  []pushcontext.Target
 	peers    []*model.Endpoint // of the proxy's own service
+	only     []gen.Generator   // that are asked; nil for all
 }
 
 func (s scenario) resources(t testing.TB) []resource {
@@ -60,7 +61,11 @@ func (s scenario) views() []pushcontext.View {
 func (s scenario) buildAll(t testing.TB, views []pushcontext.View) []resource {
 	t.Helper()
 	var out []resource
-	for _, g := range gen.All() {
+	asked := s.only
+	if asked == nil {
+		asked = gen.All()
+	}
+	for _, g := range asked {
 		start := len(out)
 		for _, v := range views {
 			if slices.Contains(g.Kinds(), kindOf(v)) {
@@ -156,7 +161,7 @@ func scenarios() []scenario {
 			c.Extensions = gen.ExtIstioALPN | gen.ExtIstioMetadataExchange | gen.ExtIstioPeerMetadata | gen.ExtIstioStats
 		}), services: []svc{shop, db}, targets: targets[:1]},
 		{name: "tproxy", mesh: newMesh(), class: sidecar("c1", "shop", func(c *gen.Class) { c.Interception = gen.InterceptTProxy }), targets: targets[:2]},
-	}, append(append(secureScenarios(), policyScenarios()...), zoneScenario())...)
+	}, append(slices.Concat(secureScenarios(), policyScenarios(), clusterScenarios()), zoneScenario())...)
 }
 
 func TestGolden(t *testing.T) {
