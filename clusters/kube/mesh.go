@@ -19,6 +19,8 @@ type MeshOptions struct {
 	SystemNamespace string // "istio-system" if empty
 	Revision        string // of Istio, whose ConfigMap is "istio-<revision>"; "istio" if empty or "default"
 
+	QPS     float32 // requests per second, besides watches; 80 if 0
+	Burst   int     // 160 if 0
 	Timing  Timing
 	Metrics *Metrics     // counts nothing if nil
 	Log     *slog.Logger // discards if nil
@@ -41,7 +43,7 @@ func (m *Mesh) Key() model.ShardKey {
 // Run implements model.Registry. It ends before ctx only if the configuration can't be used.
 func (m *Mesh) Run(ctx context.Context, out model.Sink) error {
 	o := Options{Cluster: m.opts.Cluster, Config: m.opts.Config, SystemNamespace: m.opts.SystemNamespace, Timing: m.opts.Timing,
-		Metrics: m.opts.Metrics, Log: m.opts.Log}.withDefaults()
+		QPS: m.opts.QPS, Burst: m.opts.Burst, Metrics: m.opts.Metrics, Log: m.opts.Log}.withDefaults()
 	s, err := newSession(o, m.Key(), out)
 	if err != nil {
 		return err

@@ -173,7 +173,9 @@ func TestMeshSettingsOfRevision(t *testing.T) {
 	w.awaitTrust("two")
 	s.remove("configmaps", "istio-system/istio-canary")
 	w.awaitTrust("")
-	if n := s.count(func(r request) bool { return strings.Contains(fmt.Sprint(r.query["fieldSelector"]), "metadata.name=istio]") }); n > 0 {
+	if n := s.count(func(r request) bool {
+		return strings.Contains(fmt.Sprint(r.query["fieldSelector"]), "metadata.name=istio]")
+	}); n > 0 {
 		t.Errorf("the ConfigMap of no revision was read %d times", n)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,8 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug/debugtest"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/output"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/test/golden"
 )
 
@@ -145,7 +148,8 @@ func TestExitCodes(t *testing.T) {
 		{"serve --dir . --system-namespace a/b", exitUsage, "can't be a namespace"},
 		{"serve --dir . --system-namespace=", exitUsage, "can't be a namespace"},
 		{"cluster nonsense", exitUsage, "isthmus cluster --help"},
-		{"cluster list extra", exitUsage, `"extra" is a word too many: see 'isthmus cluster list --help'`},
+		{"cluster list extra", exitUsage, `"extra" is not expected: 'isthmus cluster list' takes flags only, see 'isthmus cluster list --help'`},
+		{"proxy config", exitUsage, `want TYPE and PROXY, as in 'isthmus proxy config endpoints web-1.shop'`},
 		{"cluster list --nonsense", exitUsage, "--nonsense"},
 		{"cluster list -o xml --hub " + hub, exitUsage, "json, yaml"},
 		{"cluster list --hub http://", exitUsage, "is not a URL like"},
@@ -253,5 +257,35 @@ func TestBootstrapCommand(t *testing.T) {
 		if !strings.HasSuffix(b.Node.ID, "~web-1.shop~shop.svc.cluster.local") || b.Node.Metadata.Labels["tier"] != "front" {
 			t.Errorf("%s: node %+v", format, b.Node)
 		}
+	}
+}
+
+// TestServiceListTellsOwnServicesApart: services that are each a cluster's own look alike but for the cluster.
+func TestServiceListTellsOwnServicesApart(t *testing.T) {
+	t.Parallel()
+	own := []debug.Service{{Hostname: "kubernetes", ClusterLocal: "east"}, {Hostname: "kubernetes", ClusterLocal: "west"}, {Hostname: "web"}}
+	for name, test := range map[string]struct {
+		table *output.Table
+		want  bool
+	}{
+		"some": {serviceTable(own, false), true}, "none": {serviceTable(own[2:], false), false}, "none, wide": {serviceTable(own[2:], true), true},
+	} {
+		i := slices.Index(test.table.Header, "ONLY-IN")
+		if got := i >= 0; got != test.want || got && len(test.table.Rows) == 3 && (test.table.Rows[1][i] != "west" || test.table.Rows[2][i] != "") {
+			t.Errorf("%s: %v %v", name, test.table.Header, test.table.Rows)
+		}
+	}
+}
+
+// TestBeforeTheFirstVersion: a hub that has read nothing yet is no fault, and where to look is said.
+func TestBeforeTheFirstVersion(t *testing.T) {
+	t.Parallel()
+	o := debugtest.Options(debugtest.Connected(nil))
+	o.Snapshot = func() *pushcontext.PushContext { return nil }
+	s := httptest.NewServer(debug.New(o))
+	t.Cleanup(s.Close)
+	got := command(t, "service", "list", "--hub", s.URL)
+	if want := "isthmus: the hub has not read its clusters yet; 'isthmus cluster list -o wide' says what it waits for\n"; got.code != exitFailure || got.stderr != want {
+		t.Errorf("%d: %q", got.code, got.stderr)
 	}
 }

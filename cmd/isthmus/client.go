@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -153,6 +154,8 @@ func body(res *http.Response) ([]byte, error) {
 		return nil, &exitError{exitNotFound, fmt.Errorf("%s", said)}
 	case http.StatusBadRequest:
 		return nil, usageError("%s", said)
+	case http.StatusServiceUnavailable:
+		return nil, errors.New("the hub has not read its clusters yet; 'isthmus cluster list -o wide' says what it waits for")
 	case http.StatusForbidden:
 		return nil, fmt.Errorf("%s; run this command where the hub runs, or forward a port to it", said)
 	}

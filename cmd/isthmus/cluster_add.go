@@ -76,7 +76,7 @@ The name of the cluster is what its proxies have as CLUSTER_ID.`,
 func atMostOne(name string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return usageError("want one %s, not %d words: see '%s --help'", name, len(args), c.CommandPath())
+			return usageError("want one %s, and no %q: see '%s --help'", name, args[1], c.CommandPath())
 		}
 		return nil
 	}

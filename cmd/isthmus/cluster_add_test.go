@@ -244,6 +244,11 @@ func TestClusterAddMoreRights(t *testing.T) {
 	if got := run("check", all...); strings.Contains(got.stdout, "missing") {
 		t.Error(got.stdout)
 	}
+	run("check", "--revision", "canary").want(t, exitOK, "missing: list configmaps istio-system/istio-canary", "isthmus cluster add CONTEXT --name west --revision canary")
+	run("add", "--revision", "canary", "--wait=false").want(t, exitOK, "Role istio-system/isthmus-reader changed")
+	if got := run("check", "--revision", "canary"); strings.Contains(got.stdout, "missing") {
+		t.Error(got.stdout)
+	}
 	run("remove", "--remote-context", "west", "--yes", "--wait=false").want(t, exitOK, "ClusterRoleBinding isthmus-reader-mcs deleted")
 	roles, err := west.Client.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -254,6 +259,7 @@ func TestClusterAddMoreRights(t *testing.T) {
 			t.Errorf("ClusterRole %s is left", role.Name)
 		}
 	}
+	run("add", "--revision", "A B").want(t, exitUsage, "--revision \"A B\"")
 	run("add", "--config-from", "some").want(t, exitUsage, "--config-from some: want primary or all")
 	run("check", "--config-from", "some").want(t, exitUsage, "--config-from some: want primary or all")
 }

@@ -33,7 +33,8 @@ func usageError(format string, args ...any) error {
 func words(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != len(names) {
-			return usageError("want %s, not %d words: see '%s --help'", strings.Join(names, " and "), len(args), c.CommandPath())
+			example, _, _ := strings.Cut(strings.TrimSpace(c.Example), "\n")
+			return usageError("want %s, as in '%s'", strings.Join(names, " and "), example)
 		}
 		return nil
 	}
@@ -63,7 +64,7 @@ func withCodes(c *cobra.Command) {
 // none demands that no words follow.
 func none(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError("%q is a word too many: see '%s --help'", args[0], c.CommandPath())
+		return usageError("%q is not expected: '%s' takes flags only, see '%s --help'", args[0], c.CommandPath(), c.CommandPath())
 	}
 	return nil
 }

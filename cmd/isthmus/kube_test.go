@@ -272,3 +272,36 @@ data: {mesh: "trustDomain: `+domain+`"}
 		t.Error(shards)
 	}
 }
+
+// TestServeRevision: the settings of a revision of Istio count in the config cluster, and its trust domain in remote ones.
+func TestServeRevision(t *testing.T) {
+	t.Parallel()
+	cs := servers.Take(t, 2)
+	for i, c := range cs {
+		at := []string{"primary", "west"}[i]
+		c.Apply(t, env.App("shop/api", 8080, "", []string{"10.1.0.1", "10.2.0.1"}[i]))
+		for name, domain := range map[string]string{"istio": "plain", "istio-canary": "canary"} {
+			c.Apply(t, `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: `+name+`, namespace: istio-system}
+data: {mesh: "trustDomain: `+domain+"."+at+`"}
+`)
+		}
+	}
+	cs[0].Apply(t, registered("west", cs[1].Kubeconfig(env.AdminToken)))
+	r := startKubeHub(t, cs[0], "--revision", "canary")
+	r.untilReady(t)
+	_, shards := get(t, r.url+"/debug/endpointz?host=api.shop.svc.cluster.local")
+	if !strings.Contains(shards, "spiffe://canary.primary/") || !strings.Contains(shards, "spiffe://canary.west/") || strings.Contains(shards, "plain.") {
+		t.Error(shards)
+	}
+	if n := strings.Count(r.log.String(), "Istio configuration in remote clusters is not read"); n != 1 {
+		t.Errorf("it was said %d times that configuration of remote clusters is not read", n)
+	}
+	all := startKubeHub(t, cs[0], "--config-from", "all")
+	all.untilReady(t)
+	if strings.Contains(all.log.String(), "is not read") {
+		t.Error(all.log)
+	}
+}

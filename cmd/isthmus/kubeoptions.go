@@ -20,6 +20,7 @@ type kubeOptions struct {
 	meshConfig   string
 	meshNetworks string
 	configFrom   string
+	revision     string
 	mcs          bool
 	stateDir     string
 	insecure     string
@@ -42,6 +43,7 @@ func (k *kubeOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&k.meshConfig, "mesh-config", "", "`FILE` with the MeshConfig (default: the ConfigMap istio of the config cluster)")
 	f.StringVar(&k.meshNetworks, "mesh-networks", "", "`FILE` with the MeshNetworks (default: the same ConfigMap)")
 	f.StringVar(&k.configFrom, "config-from", fromPrimary, "where Istio configuration is read: primary (the config cluster) or all; WorkloadEntries are read everywhere")
+	f.StringVar(&k.revision, "revision", "", "`REVISION` of Istio whose settings count: those of the ConfigMap istio-REVISION in place of istio, in every cluster")
 	f.BoolVar(&k.mcs, "mcs", false, "only services with a ServiceExport cross clusters (Multi-Cluster Services API)")
 	f.StringVar(&k.stateDir, "state-dir", "", "`DIR` to keep what clusters said last: served after a restart while their API servers can't be reached")
 	f.StringVar(&k.insecure, "insecure-kubeconfig-options", "", "`LIST` of what kubeconfigs of remote clusters may use: "+strings.Join(secrets.AllowNames(), ","))
@@ -69,6 +71,9 @@ func (k *kubeOptions) check() (err error) {
 		return usageError("--kubernetes-api-qps and --kubernetes-api-burst must be above 0")
 	}
 	if err := checkConfigFrom(k.configFrom); err != nil {
+		return err
+	}
+	if err := checkRevision(k.revision); err != nil {
 		return err
 	}
 	if k.allow, err = secrets.ParseAllow(k.insecure); err != nil {

@@ -38,6 +38,7 @@ type kubeSource struct {
 	metrics    *kube.Metrics
 	events     *prometheus.CounterVec
 	secrets    relay     // of the registries of the Secrets
+	remotes    sync.Once // the first of them was met
 	settled    sync.Once // by the mesh's settings, or by the defaults
 }
 
@@ -159,10 +160,16 @@ func (o *kubeOptions) sources() (names []string) {
 func (k *kubeSource) registry(p clusters.Plan) clusters.Instance {
 	o := &k.opts.kube
 	isConfig := string(p.Cluster) == k.opts.clusterID
+	configuration := isConfig || o.configFrom == fromAll || k.opts.clusterID == ""
+	if !configuration {
+		k.remotes.Do(func() {
+			k.log.Info("Istio configuration in remote clusters is not read, WorkloadEntries apart; --config-from all reads it", "config-from", o.configFrom)
+		})
+	}
 	r := kube.New(kube.Options{
 		Cluster: p.Cluster, Config: p.Config, QPS: o.qps, Burst: o.burst,
-		DomainSuffix: k.opts.domain, TrustDomain: p.TrustDomain, SystemNamespace: k.opts.systemNamespace,
-		ConfigCluster: isConfig, Configuration: isConfig || o.configFrom == fromAll || k.opts.clusterID == "",
+		DomainSuffix: k.opts.domain, TrustDomain: p.TrustDomain, SystemNamespace: k.opts.systemNamespace, Revision: o.revision,
+		ConfigCluster: isConfig, Configuration: configuration,
 		MCS: o.mcs, Selectors: p.DiscoverySelectors, Needs: p.Needs, Metrics: k.metrics, Log: k.log,
 	})
 	return clusters.Instance{Registry: r, Serves: r.Serves, UID: r.UID}
@@ -201,9 +208,12 @@ func (k *kubeSource) Run(ctx context.Context) error {
 // its credential before. All clusters wait for the settings, so what was kept of them counts soon. Of the Secrets nothing
 // is kept but that they were read: while they can't be, the clusters that something was kept of are those that there are.
 func (k *kubeSource) usePrimary(cfg *rest.Config, first bool) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS, cfg.Burst = k.opts.kube.qps, k.opts.kube.burst
 	if k.settingsInPrimary() {
 		mesh := kube.NewMesh(kube.MeshOptions{
-			Cluster: model.ClusterID(k.opts.clusterID), Config: cfg, SystemNamespace: k.opts.systemNamespace, Metrics: k.metrics, Log: k.log,
+			Cluster: model.ClusterID(k.opts.clusterID), Config: cfg, SystemNamespace: k.opts.systemNamespace, Revision: k.opts.kube.revision,
+			QPS: k.opts.kube.qps, Burst: k.opts.kube.burst, Metrics: k.metrics, Log: k.log,
 		})
 		k.life.Attach(k.keep(mesh, first, 2*time.Second))
 	}

@@ -9,4 +9,12 @@ import (
 
 var servers env.Pool
 
-func TestMain(m *testing.M) { os.Exit(servers.Main(m)) }
+// asCommand in the environment makes the test binary be the isthmus command.
+const asCommand = "ISTHMUS_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
+	os.Exit(servers.Main(m))
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -30,18 +31,33 @@ func (p *primary) bind(c *cobra.Command) {
 type reads struct {
 	configFrom string
 	mcs        bool
+	revision   string
 }
 
 func (r *reads) bind(c *cobra.Command) {
 	c.Flags().StringVar(&r.configFrom, "config-from", fromPrimary, "where the hub reads Istio configuration, as its flag says: `primary` or all")
 	c.Flags().BoolVar(&r.mcs, "mcs", false, "the hub runs with --mcs")
+	c.Flags().StringVar(&r.revision, "revision", "", "the hub's `REVISION`, as its flag says")
 }
 
-func (r *reads) check() error { return checkConfigFrom(r.configFrom) }
+func (r *reads) check() error {
+	if err := checkRevision(r.revision); err != nil {
+		return err
+	}
+	return checkConfigFrom(r.configFrom)
+}
+
+// checkRevision refuses what can't end the name of a ConfigMap.
+func checkRevision(s string) error {
+	if why := validation.IsDNS1123Label(s); s != "" && len(why) > 0 {
+		return usageError("--revision %q: %s", s, why[0])
+	}
+	return nil
+}
 
 // rights are what the hub needs for it.
 func (r *reads) rights() remote.Reads {
-	return remote.Reads{Config: r.configFrom == fromAll, MCS: r.mcs}
+	return remote.Reads{Config: r.configFrom == fromAll, MCS: r.mcs, Revision: r.revision}
 }
 
 func checkConfigFrom(s string) error {

@@ -29,7 +29,8 @@ func newServiceList(now func() time.Time) *cobra.Command {
 		Use:   "list",
 		Short: "List services: ports, and healthy and all endpoints by cluster",
 		Long: `List services. ENDPOINTS shows healthy/all for each cluster that has any; LEFT-OUT counts candidates
-that nobody is sent and CONFLICTS disagreements between clusters: 'isthmus service explain HOST' names them.`,
+that nobody is sent and CONFLICTS disagreements between clusters: 'isthmus service explain HOST' names them.
+ONLY-IN, if any service has it, is the cluster whose own service that is: others don't know it.`,
 		Example: "  isthmus service list\n  isthmus service list -n shop -o wide\n  isthmus service list -o json | jq -r '.[].hostname'",
 		Args:    none,
 	}
@@ -52,17 +53,22 @@ func namespaceQuery(ns string) url.Values {
 }
 
 func serviceTable(services []debug.Service, wide bool) *output.Table {
-	t := &output.Table{Header: []string{"HOST", "NAMESPACE", "PORTS", "RESOLUTION", "ENDPOINTS", "LEFT-OUT", "CONFLICTS", "SOURCES", "EXPORT-TO", "ADDRESSES", "ONLY-IN"}}
+	t := &output.Table{Header: []string{"HOST", "NAMESPACE", "PORTS", "RESOLUTION", "ENDPOINTS", "LEFT-OUT", "CONFLICTS", "ONLY-IN", "SOURCES", "EXPORT-TO", "ADDRESSES"}}
+	local := false // some are in one cluster only, and may look alike without it
 	for _, s := range services {
 		ports := make([]string, 0, len(s.Ports))
 		for _, p := range s.Ports {
 			ports = append(ports, fmt.Sprintf("%d/%s", p.Port, p.Protocol))
 		}
 		t.Add(s.Hostname, s.Namespace, join(ports), s.Resolution, endpointCounts(s.Endpoints), strconv.Itoa(s.LeftOut),
-			strconv.Itoa(s.Conflicts), join(s.Sources), join(s.ExportTo), addressList(s.Addresses), s.ClusterLocal)
+			strconv.Itoa(s.Conflicts), s.ClusterLocal, join(s.Sources), join(s.ExportTo), addressList(s.Addresses))
+		local = local || s.ClusterLocal != ""
 	}
 	if !wide {
-		t.Drop(4)
+		t.Drop(3)
+	}
+	if !wide && !local {
+		t.Without("ONLY-IN")
 	}
 	return t
 }

@@ -152,7 +152,7 @@ func (a *attempt) credential(context.Context) Result {
 	left := expires.Sub(a.Now())
 	switch {
 	case expires.IsZero():
-		return ok("for %s; it says of no end", a.url)
+		return ok("for %s; it has no expiry", a.url)
 	case left <= 0:
 		return failed(a.again(), "it expired at %s, %s ago", expires.Format(time.RFC3339), rough(-left))
 	case left < 7*24*time.Hour:

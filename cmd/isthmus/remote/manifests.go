@@ -52,6 +52,8 @@ func resources(kind string) (schema.GroupVersionResource, bool) {
 type Reads struct {
 	Config bool // --config-from all: Istio's configuration
 	MCS    bool // --mcs: exports of the Multi-Cluster Services API
+	// Revision is that of --revision, whose settings are read in place of those without one.
+	Revision string
 }
 
 // Manifests are what the hub needs in a remote cluster whose system namespace has the name: the
@@ -59,6 +61,9 @@ type Reads struct {
 // the default carry its name, so that two hubs do not take each other's rights.
 func Manifests(namespace string, reads Reads) ([]*unstructured.Unstructured, error) {
 	text := deploy.RBACRemote(reads.Config, reads.MCS)
+	if r := reads.Revision; r != "" && r != "default" {
+		text = strings.ReplaceAll(text, "resourceNames: [isthmus, istio]", "resourceNames: [isthmus, istio-"+r+"]")
+	}
 	if namespace != DefaultNamespace {
 		text = strings.ReplaceAll(text, "namespace: "+DefaultNamespace, "namespace: "+namespace)
 	}

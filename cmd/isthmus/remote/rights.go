@@ -119,6 +119,9 @@ func (r Reads) flags() (out string) {
 	if r.MCS {
 		out += " --mcs"
 	}
+	if r.Revision != "" {
+		out += " --revision " + r.Revision
+	}
 	return out
 }
 
