@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/isthmus-mesh/isthmus/pushcontext"
@@ -61,6 +63,14 @@ func (s *Server) ConfigDump(ctx context.Context, connection string, types ...str
 		list, err := st.inspect(ctx, typ)
 		if err != nil {
 			return nil, err
+		}
+		if r.split {
+			if list, err = st.joined(ctx, list); err != nil {
+				return nil, err
+			}
+		}
+		if r.partOf != "" {
+			continue // as Envoy does, they are shown in what they are parts of
 		}
 		section, err := dumpSection(r.url, list)
 		if err != nil {
@@ -174,3 +184,31 @@ func (st *stream) showRejected() {
 		st.status.rejected(w, names)
 	}
 }
+
+// joined gives route tables with the virtual hosts that are sent on their own.
+func (st *stream) joined(ctx context.Context, tables []ResourceStatus) ([]ResourceStatus, error) {
+	typ, ok := st.s.byURL[gen.VirtualHostURL]
+	if !ok {
+		return tables, nil
+	}
+	hosts, err := st.inspect(ctx, typ)
+	if err != nil {
+		return nil, err
+	}
+	at := map[string]int{}
+	for i := range tables {
+		at[tables[i].Name] = i
+	}
+	for _, h := range hosts {
+		table, _, _ := strings.Cut(h.Name, "/")
+		if i, ok := at[table]; ok && tables[i].Body != nil && h.Body != nil {
+			b := slices.Clip(tables[i].Body) // is shared
+			b = protowire.AppendTag(b, tableHosts, protowire.BytesType)
+			tables[i].Body = protowire.AppendBytes(b, h.Body)
+		}
+	}
+	return tables, nil
+}
+
+// tableHosts is the field of a RouteConfiguration with virtual hosts.
+const tableHosts protowire.Number = 2

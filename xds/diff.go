@@ -14,6 +14,7 @@ type change struct {
 	done  *roaring.Bitmap // names that are decided; each is in a response once
 	empty []uint32        // names to be answered with nothing
 	gone  []uint32        // names that the proxy has and should not
+	ended []string        // wholes that wait for an update and have no part in send
 }
 
 func (c *change) grow(n int) {
@@ -30,11 +31,19 @@ type differ struct {
 	a  *audience
 	w  *watch
 	c  *change
+	// wholes is the watch of what the resources are parts of; nil if there is none, see parts.go.
+	wholes *watch
+}
+
+// differ makes one for a type.
+func (st *stream) differ(w *watch, pc *pushcontext.PushContext) *differ {
+	return &differ{f: st.s.factory, t: st.t, pc: pc, a: st.aud, w: w, c: &change{done: roaring.New()}, wholes: st.wholes(w)}
 }
 
 // collect compares the snapshot with what the proxy has.
-func collect(f *factory, hub *pushcontext.Hub, t *names, pc *pushcontext.PushContext, a *audience, w *watch) *change {
-	d := &differ{f: f, t: t, pc: pc, a: a, w: w, c: &change{done: roaring.New()}}
+func (d *differ) collect(hub *pushcontext.Hub) *change {
+	w, pc := d.w, d.pc
+	d.forgetOpened()
 	if w.last == 0 || w.old != nil || w.widened {
 		d.everything(w.last)
 	} else if w.last < pc.Version {
@@ -45,13 +54,14 @@ func collect(f *factory, hub *pushcontext.Hub, t *names, pc *pushcontext.PushCon
 		}
 	}
 	d.owed()
+	d.settleParts()
 	return d.c
 }
 
 // everything looks at all that the proxy subscribes.
 func (d *differ) everything(since uint64) {
 	var whole *roster
-	if since == 0 && d.w.old == nil && d.w.untouched() {
+	if since == 0 && d.w.old == nil && d.w.untouched() && d.w.parts == nil {
 		if whole = d.roster(); whole != nil {
 			d.take(whole)
 		}
@@ -107,6 +117,9 @@ func (d *differ) own() {
 
 // view offers what a view has now and adds it to live.
 func (d *differ) view(key pushcontext.ViewKey, since uint64, live *roaring.Bitmap) {
+	if d.outside(key) {
+		return
+	}
 	b, rev := d.f.of(d.pc, d.w.typ, key, d.a)
 	if b == nil {
 		return
@@ -195,7 +208,7 @@ func (d *differ) changed(delta *pushcontext.Delta) {
 
 func (d *differ) key(key pushcontext.ViewKey) {
 	owned := d.t.owned(d.w.typ, key)
-	if !d.w.wildcard && !anyOf(owned, d.w.sub) {
+	if !d.w.wildcard && !anyOf(owned, d.w.sub) || d.outside(key) {
 		return
 	}
 	b, rev := d.f.of(d.pc, d.w.typ, key, d.a)
@@ -262,7 +275,7 @@ func (d *differ) owed() {
 	}
 	for it := d.w.must.Iterator(); it.HasNext(); {
 		id := it.Next()
-		if d.c.done.Contains(id) || !d.w.wants(id) {
+		if d.c.done.Contains(id) || !d.w.wants(id) || d.apart(id) {
 			continue
 		}
 		r, _, sure := d.lookup(d.a, d.t.name(id))

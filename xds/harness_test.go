@@ -86,10 +86,13 @@ func (r *rig) converged(i int, e *xdstest.Envoy) {
 	if d := cmp.Diff(readable(r.expected(i)), readable(e.State())); d != "" {
 		r.Fatalf("proxy %d differs (-want +got):\n%s\nwarming: %v", i, d, e.Warming())
 	}
+	if u := e.Unready(); len(u) > 0 {
+		r.Fatalf("proxy %d: tables %v wait for hosts", i, u)
+	}
 }
 
 func readable(m map[string]map[string]string) map[string]map[string]string {
-	short := map[string]string{gen.ClusterURL: "cds", gen.EndpointURL: "eds", gen.ListenerURL: "lds", gen.RouteURL: "rds"}
+	short := map[string]string{gen.ClusterURL: "cds", gen.EndpointURL: "eds", gen.ListenerURL: "lds", gen.RouteURL: "rds", gen.VirtualHostURL: "vhds"}
 	out := map[string]map[string]string{}
 	for u, rs := range m {
 		out[short[u]] = map[string]string{}

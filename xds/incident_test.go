@@ -111,7 +111,7 @@ func TestIncident78(t *testing.T) {
 // TestIncident80: with an outdated nonce the ACK part is ignored and the subscription change is not.
 func TestIncident80(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newRig(t).script()
+		s := newRig(t, func(o *xds.Options) { o.InlineHosts = true }).script()
 		defer s.p.Close()
 		s.mesh.Set(svc("foo.x", 0, "10.0.0.1"), svc("bar.x", 0, "10.0.0.2"))
 		s.send(&discoveryv3.DeltaDiscoveryRequest{Node: node(1), TypeUrl: gen.RouteURL, ResourceNamesSubscribe: []string{"80"}})
@@ -134,8 +134,8 @@ func TestIncident81(t *testing.T) {
 		e := r.envoy(p, node(1), func(e *xdstest.Envoy) {
 			e.Trace = func(line string) {
 				if kind, ok := strings.CutPrefix(line, "<- type.googleapis.com/envoy.config."); ok {
-					kind, _, _ = strings.Cut(kind, ".")
-					order = append(order, kind)
+					kind, _, _ = strings.Cut(kind, " ")
+					order = append(order, kind[strings.LastIndex(kind, ".")+1:])
 				}
 			}
 		})
@@ -147,13 +147,17 @@ func TestIncident81(t *testing.T) {
 		added.Ports = []uint16{81}
 		r.mesh.Set(added)
 		r.converged(1, e)
-		if want := []string{"cluster", "endpoint", "listener", "route"}; !slices.Equal(order, want) {
+		want := []string{"Cluster", "ClusterLoadAssignment", "Listener", "RouteConfiguration"}
+		if p == wire.Delta {
+			want = append(want, "VirtualHost")
+		}
+		if !slices.Equal(order, want) {
 			t.Errorf("added in the order %v, want %v", order, want)
 		}
 		order = nil
 		r.mesh.Delete(added)
 		r.converged(1, e)
-		if slices.Index(order, "route") > slices.Index(order, "cluster") {
+		if slices.Index(order, want[len(want)-1]) > slices.Index(order, "Cluster") {
 			t.Errorf("removed in the order %v: a route led to a cluster that was no more", order)
 		}
 	})

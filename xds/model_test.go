@@ -55,7 +55,7 @@ func picky(url, _ string, body []byte) string {
 		if strings.Contains(string(body), badEndpoint) {
 			return "bad"
 		}
-	case gen.RouteURL:
+	case gen.RouteURL, gen.VirtualHostURL:
 		if strings.Contains(string(body), badHost) {
 			return "bad"
 		}
@@ -162,7 +162,7 @@ func (m *modelRun) step() {
 		m.note("mesh")
 		m.mesh.SetMesh()
 	case n < 17:
-		urls := []string{gen.ClusterURL, gen.EndpointURL, gen.ListenerURL, gen.RouteURL}
+		urls := []string{gen.ClusterURL, gen.EndpointURL, gen.ListenerURL, gen.RouteURL, gen.VirtualHostURL}
 		u := urls[m.rnd.IntN(len(urls))]
 		m.note("hold %s", u)
 		e.Hold(u)

@@ -102,6 +102,7 @@ func (st *stream) refused(w *watch, p pending, f *wire.Fault) {
 	if len(ids) > 0 { // the proxy may have taken away what is gone, and still say that it has it
 		w.untold.AddMany(p.gone)
 	}
+	st.unsettle(w, ids, p.ended)
 	guilty, rest := st.blame(ids, f.Message)
 	if len(guilty) == 0 && len(ids) > 1 {
 		half := len(ids) / 2
@@ -263,10 +264,10 @@ func (st *stream) probe(w *watch, pc *pushcontext.PushContext) error {
 
 func (st *stream) probeReply(w *watch, pc *pushcontext.PushContext, group []uint32) *reply {
 	r := &reply{version: pc.Version, probe: true}
-	d := differ{f: st.s.factory, t: st.t, pc: pc, a: st.aud, w: w}
+	d := st.differ(w, pc)
 	for _, id := range group {
 		x, _, _ := d.lookup(st.aud, st.t.name(id))
-		if x == nil || x.failed() || !w.wants(id) {
+		if x == nil || x.failed() || !w.wants(id) || d.apart(id) {
 			w.suspect.Remove(id)
 			w.must.Add(id) // is answered in the ordinary way
 			continue
@@ -276,6 +277,10 @@ func (st *stream) probeReply(w *watch, pc *pushcontext.PushContext, group []uint
 	}
 	if len(r.ids) == 0 {
 		return nil
+	}
+	if w.parts != nil { // what is gone may be in the way of the group
+		st.repeat(w, r)
+		d.end(r, nil)
 	}
 	if st.protocol == wire.SotW && w.rule.whole {
 		held := w.suspect.Clone()

@@ -28,6 +28,7 @@ type identity struct {
 	labels    model.Labels // of the proxy's workload
 	// configured: the node sent PROXY_CONFIG, as proxies run by an agent do.
 	configured bool
+	vhds       bool // its Envoy takes virtual hosts one by one over ADS
 	ignored    bool // it has more addresses than are looked at
 }
 
@@ -58,7 +59,24 @@ func parseNode(b []byte, aliases map[model.ClusterID]model.ClusterID) (*identity
 		id.locality = true
 	}
 	id.class.Extensions = extensions(n.Extensions)
+	id.vhds = takesVirtualHosts(&n)
 	return id, nil
+}
+
+// The first version of Envoy that is known to take virtual hosts over delta ADS. Earlier ones refuse the tables.
+const vhdsMajor, vhdsMinor = 1, 40
+
+// takesVirtualHosts goes by the version that an Envoy states. One that does not is taken for a new one, and
+// what says that it is something else for none.
+func takesVirtualHosts(n *corev3.Node) bool {
+	if a := n.GetUserAgentName(); a != "" && a != "envoy" {
+		return false
+	}
+	v := n.GetUserAgentBuildVersion().GetVersion()
+	if v == nil {
+		return n.GetUserAgentVersion() == ""
+	}
+	return v.MajorNumber > vhdsMajor || v.MajorNumber == vhdsMajor && v.MinorNumber >= vhdsMinor
 }
 
 const nodeIDForm = `want "<sidecar|router>~<ip>~<pod>.<namespace>~<domain>"`

@@ -26,10 +26,15 @@ type rule struct {
 	// removed assignment.
 	emptied bool
 	// retried: what was refused is tried again once the proxy has accepted something else, and after a
-	// while. A listener may be refused because something else has yet to leave its address.
+	// while. A listener may be refused because something else has yet to leave its address, a virtual host
+	// because another has yet to give up a domain.
 	retried bool
 	// follows is the type whose sent resources start to wait for the equally named ones of this type.
 	follows string
+	// partOf is the type of what the resources of this type are parts of: a proxy forgets, and acknowledges,
+	// parts of what it does not have. Their generator is a gen.Parts. Delta only.
+	partOf string
+	split  bool // set by the server: another type's resources are parts of those of this type
 }
 
 // rules is the table.
@@ -39,6 +44,7 @@ func rules() []rule {
 		{url: gen.EndpointURL, short: "eds", ackGate: true, urgent: true, lateRemoval: true, emptied: true, follows: gen.ClusterURL},
 		{url: gen.ListenerURL, short: "lds", wildcard: true, whole: true, ackGate: true, afterClusters: true, retried: true},
 		{url: gen.RouteURL, short: "rds", ackGate: true, afterClusters: true},
+		{url: gen.VirtualHostURL, short: "vhds", wildcard: true, ackGate: true, afterClusters: true, retried: true, partOf: gen.RouteURL},
 	}
 }
 
@@ -56,7 +62,6 @@ func unserved() map[string]bool {
 		istioPrefix + "envoy.config.core.v3.TypedExtensionConfig":        true,
 		istioPrefix + "envoy.extensions.transport_sockets.tls.v3.Secret": true,
 		istioPrefix + "envoy.config.route.v3.ScopedRouteConfiguration":   true,
-		istioPrefix + "envoy.config.route.v3.VirtualHost":                true,
 		istioPrefix + "envoy.service.runtime.v3.Runtime":                 true,
 	}
 }

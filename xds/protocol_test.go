@@ -120,8 +120,11 @@ func TestReconnectRemovesLast(t *testing.T) {
 		s.expect(gen.ListenerURL, []string{"0.0.0.0_80"}, nil)
 		s.quiet()
 		s.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: gen.RouteURL, ResourceNamesSubscribe: []string{"80"}})
-		start := time.Now()
 		s.expect(gen.RouteURL, []string{"80"}, nil)
+		s.quiet()
+		s.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: gen.VirtualHostURL})
+		start := time.Now()
+		s.expect(gen.VirtualHostURL, []string{"80/foo.x"}, nil)
 		s.expect(gen.ClusterURL, nil, []string{"outbound|80||old.x"})
 		if took := time.Since(start); took > 0 {
 			t.Errorf("the removal came only after %v", took)

@@ -131,7 +131,7 @@ func (w *watch) idle(pc *pushcontext.PushContext) bool {
 }
 
 func (st *stream) push(w *watch, pc *pushcontext.PushContext) error {
-	if w.idle(pc) || st.gated(w) {
+	if w.idle(pc) && !st.partsDue(w) || st.gated(w) {
 		return nil
 	}
 	if len(w.probes) > 0 && !w.probing() {
@@ -161,6 +161,7 @@ type reply struct {
 	gone      []uint32 // of what is removed, or empty
 	whole     []*resource
 	version   uint64
+	ended     []string // wholes that it ends the wait of
 	probe     bool
 	fresh     bool // holds names that the proxy did not have
 
@@ -207,7 +208,8 @@ func (st *stream) encode(w *watch, r *reply) {
 // prepare works out a type's next response and counts it as told; nil if there is none to send.
 func (st *stream) prepare(w *watch, pc *pushcontext.PushContext) *reply {
 	first := w.last == 0
-	c := collect(st.s.factory, st.s.hub, st.t, pc, st.aud, w)
+	d := st.differ(w, pc)
+	c := d.collect(st.s.hub)
 	st.late(w, pc, c)
 	owed := w.answer || (!w.must.IsEmpty() && first)
 	w.last, w.old, w.known, w.answer, w.widened = pc.Version, nil, nil, false, false
@@ -223,6 +225,7 @@ func (st *stream) prepare(w *watch, pc *pushcontext.PushContext) *reply {
 	st.negatives(w, c.empty, r)
 	st.removals(w, c.gone, r)
 	st.repeat(w, r)
+	d.end(r, c.ended)
 	if len(r.resources)+len(r.removed) == 0 && !owed {
 		return nil
 	}
@@ -299,7 +302,8 @@ func (st *stream) send(w *watch, r *reply) error {
 		w.gone.Remove(id)
 		delete(w.rejected, id)
 	}
-	w.sentOut(pending{nonce: r.nonce, version: r.version, ids: r.ids, sums: r.sums, whole: r.whole, probe: r.probe, gone: r.gone})
+	w.sentOut(pending{nonce: r.nonce, version: r.version, ids: r.ids, sums: r.sums, whole: r.whole, probe: r.probe, gone: r.gone, ended: r.ended})
+	w.open(r.ids)
 	st.status.sent(w, r.head, r.version, st.wrote)
 	st.follow(w, r)
 	return nil

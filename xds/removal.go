@@ -42,6 +42,7 @@ func (st *stream) negatives(w *watch, ids []uint32, r *reply) {
 			r.removed, r.gone = append(r.removed, name), append(r.gone, id)
 		}
 		w.sent.Remove(id)
+		w.taken.Remove(id)
 		w.gone.Remove(id)
 	}
 }
@@ -92,7 +93,7 @@ func (st *stream) early(pc *pushcontext.PushContext) bool {
 		switch {
 		case !st.s.rules[typ].afterClusters:
 		case w == nil:
-			unasked = true
+			unasked = unasked || st.s.rules[typ].partOf == "" || st.id.class.VHDS
 		case w.last < pc.Version:
 			return true
 		}

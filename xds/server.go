@@ -36,6 +36,8 @@ type Options struct {
 	KnownCluster func(model.ClusterID) bool
 	// ClusterAliases maps names that nodes use to the clusters that are meant.
 	ClusterAliases map[model.ClusterID]model.ClusterID
+	// InlineHosts keeps virtual hosts in their route tables for proxies, too, that take them one by one.
+	InlineHosts bool
 	// OnPushCost is told the processor time that bringing one proxy up to a commit takes: working out and
 	// encoding what is new to it, as measured, and sending it, as a flat rate; not waiting for its turn or
 	// for the proxy to read.
@@ -167,6 +169,17 @@ func (s *Server) order() {
 		gens = append(gens, s.opt.Generators[i])
 	}
 	s.opt.Generators = gens
+	for _, r := range s.rules {
+		if i, ok := s.byURL[r.partOf]; ok {
+			s.rules[i].split = true
+		}
+	}
+}
+
+// virtualHosts reports whether virtual hosts are served one by one.
+func (s *Server) virtualHosts() bool {
+	_, ok := s.byURL[gen.VirtualHostURL]
+	return ok && !s.opt.InlineHosts
 }
 
 // UseHub sets the hub, for when the hub's notify is this server's Notify. It comes before the first

@@ -202,7 +202,9 @@ func (st *stream) handle(r *wire.Request) error {
 	w, first := st.watches[typ], false
 	if w == nil {
 		w, first = newWatch(typ, &st.s.rules[typ], st.s.opt.Generators[typ]), true
-		st.watches[typ] = w
+		if st.watches[typ] = w; w.rule.partOf != "" && st.protocol == wire.Delta {
+			w.parts, _ = w.gen.(gen.Parts)
+		}
 	}
 	if !first && r.Nonce != "" {
 		st.answered(w, r.Nonce, r.Fault)
@@ -263,6 +265,7 @@ func (st *stream) introduce(r *wire.Request) error {
 		st.refusal, st.claimed = refusedCluster, id.id
 		return invalid("node %s is of cluster %q, which this hub does not know; check the node metadata CLUSTER_ID", id.id, id.class.Cluster)
 	}
+	id.class.VHDS = id.vhds && st.protocol == wire.Delta && id.class.Type == gen.Sidecar && st.s.virtualHosts()
 	st.id = id
 	st.concern(true)
 	st.status.introduced(id)

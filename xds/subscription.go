@@ -38,6 +38,13 @@ type watch struct {
 	shown    bool          // the status lists names of rejected
 	// known versions of a reconnecting proxy, until the first response.
 	known map[uint32]string
+	// Of a split type, see parts.go: what the proxy has taken, as far as is known, and what it was sent anew, so
+	// that all parts of it are due.
+	taken, opened *roaring.Bitmap
+	// Of a type of parts: its generator, nil for any other; wholes whose parts the proxy is told, and those that wait for an update of theirs.
+	parts  gen.Parts
+	told   *roaring.Bitmap
+	ending map[string]bool
 	// early is what it was sent before it asked for the type that follows this one.
 	early *roaring.Bitmap
 
@@ -67,6 +74,7 @@ type pending struct {
 	sums    []uint64    // content hashes, by ids
 	whole   []*resource // the full state, for types that send it
 	gone    []uint32    // names that it says are gone
+	ended   []string    // wholes that it ends the wait of
 	probe   bool
 }
 
@@ -74,6 +82,7 @@ func newWatch(typ int, r *rule, g gen.Generator) *watch {
 	return &watch{
 		typ: typ, rule: r, gen: g, answer: true,
 		sub: roaring.New(), sent: roaring.New(), must: roaring.New(), gone: roaring.New(), suspect: roaring.New(), putOff: roaring.New(), early: roaring.New(), untold: roaring.New(),
+		taken: roaring.New(), opened: roaring.New(), told: roaring.New(), ending: map[string]bool{},
 		keys: map[pushcontext.ViewKey]int{}, warned: throttle{every: refusalLogEvery},
 	}
 }
@@ -135,7 +144,10 @@ func (w *watch) remember(t *names, r *wire.Request) {
 		if w.known == nil {
 			w.known = make(map[uint32]string, r.InitialVersions.Count)
 		}
-		w.known[t.intern(w.typ, w.gen, string(n))] = string(v)
+		id := t.intern(w.typ, w.gen, string(n))
+		if w.known[id] = string(v); w.rule.split {
+			w.taken.Add(id)
+		}
 	}
 }
 
@@ -177,6 +189,7 @@ func (w *watch) drop(ids *roaring.Bitmap) {
 	w.sent.AndNot(ids)
 	w.must.AndNot(ids)
 	w.gone.AndNot(ids)
+	w.taken.AndNot(ids)
 	for id := range w.rejected {
 		if ids.Contains(id) {
 			delete(w.rejected, id)
@@ -254,7 +267,7 @@ func (w *watch) sentOut(p pending) {
 	}
 	// The two oldest become one.
 	a, b := w.pending[0], w.pending[1]
-	merged := pending{nonce: b.nonce, version: b.version, ids: b.ids, sums: b.sums, whole: b.whole, probe: a.probe || b.probe, gone: slices.Concat(a.gone, b.gone)}
+	merged := pending{nonce: b.nonce, version: b.version, ids: b.ids, sums: b.sums, whole: b.whole, probe: a.probe || b.probe, gone: slices.Concat(a.gone, b.gone), ended: slices.Concat(a.ended, b.ended)}
 	later := roaring.BitmapOf(b.ids...)
 	for i, id := range a.ids {
 		if !later.Contains(id) && (a.probe || w.holds(id)) {
@@ -311,6 +324,7 @@ func (w *watch) move(from, to *names) {
 	}
 	w.sub, w.sent, w.must, w.gone = set(w.sub), set(w.sent), set(w.must), set(w.gone)
 	w.suspect, w.putOff, w.early, w.untold = set(w.suspect), set(w.putOff), set(w.early), set(w.untold)
+	w.taken, w.opened, w.told = set(w.taken), set(w.opened), set(w.told)
 	w.rejected, w.known = moved(w.rejected, one), moved(w.known, one)
 	for i := range w.pending {
 		list(w.pending[i].ids)
@@ -335,6 +349,7 @@ func moved[V any](m map[uint32]V, one func(uint32) uint32) map[uint32]V {
 // lost forgets a name that the proxy is no longer to have.
 func (w *watch) lost(id uint32) {
 	w.sent.Remove(id)
+	w.taken.Remove(id)
 	delete(w.rejected, id)
 }
 

@@ -42,10 +42,10 @@ type proxy struct {
 }
 
 // types are the short names of resource types.
-var types = []string{"cds", "eds", "lds", "rds"}
+var types = []string{"cds", "eds", "lds", "rds", "vhds"}
 
 func typeURL(short string) string {
-	return map[string]string{"cds": gen.ClusterURL, "eds": gen.EndpointURL, "lds": gen.ListenerURL, "rds": gen.RouteURL}[short]
+	return map[string]string{"cds": gen.ClusterURL, "eds": gen.EndpointURL, "lds": gen.ListenerURL, "rds": gen.RouteURL, "vhds": gen.VirtualHostURL}[short]
 }
 
 // node reads "key=value" settings: cluster, ip, network, locality, type; metadata keys in capitals; labels of
@@ -223,7 +223,8 @@ func (w *world) connection(name string) (xds.Connection, error) {
 	return xds.Connection{}, fmt.Errorf("no stream of %s", name)
 }
 
-// holds prints the resources of a type that a proxy holds and whose names contain a text.
+// holds prints the resources of a type that a proxy holds and whose names contain a text; "rds" the virtual
+// hosts of route tables, whichever way it was sent them.
 func (p *proxy) holds(short, part string) (string, error) {
 	state, ok := p.State()[typeURL(short)]
 	if !ok {
@@ -239,6 +240,13 @@ func (p *proxy) holds(short, part string) (string, error) {
 			return "", err
 		}
 		lines = append(lines, more...)
+	}
+	if short == "rds" {
+		for name := range p.State()[gen.VirtualHostURL] {
+			if table, host, _ := strings.Cut(name, "/"); strings.Contains(table, part) {
+				lines = append(lines, table+" "+host)
+			}
+		}
 	}
 	return text(lines), nil
 }

@@ -13,6 +13,8 @@ const (
 	EndpointURL = typePrefix + "endpoint.v3.ClusterLoadAssignment"
 	ListenerURL = typePrefix + "listener.v3.Listener"
 	RouteURL    = typePrefix + "route.v3.RouteConfiguration"
+
+	VirtualHostURL = typePrefix + "route.v3.VirtualHost"
 )
 
 // Generator makes the resources of one xDS type.
@@ -42,9 +44,18 @@ type Narrower interface {
 	Scope(v pushcontext.View) string
 }
 
+// Parts is a Generator of parts of other resources: a proxy can take one only into a whole that it has.
+type Parts interface {
+	Generator
+	// Whole names the resource that what is made of a view of the key is part of.
+	Whole(key pushcontext.ViewKey) string
+	// None names a part of a whole that never is.
+	None(whole string) string
+}
+
 // All are the generators in the order in which resources are made known to a proxy.
 func All() []Generator {
-	return []Generator{Clusters{}, Endpoints{}, Listeners{}, Routes{}}
+	return []Generator{Clusters{}, Endpoints{}, Listeners{}, Routes{}, VirtualHosts{}}
 }
 
 // marshal is the one way messages are encoded: equal messages give equal bytes.

@@ -27,7 +27,7 @@ func (e *Envoy) apply(url string, items []item, removed []string) (fault string,
 	bad, reasons := e.faults(url, items)
 	refused = map[string]string{}
 	for _, i := range items {
-		if bad[i.name] && url != gen.RouteURL && (len(items) == 1 || url != gen.EndpointURL) {
+		if bad[i.name] && url != gen.RouteURL && url != gen.VirtualHostURL && (len(items) == 1 || url != gen.EndpointURL) {
 			refused[url+"/"+i.name] = i.body
 		}
 	}
@@ -46,6 +46,9 @@ func (e *Envoy) apply(url string, items []item, removed []string) (fault string,
 			}
 		}
 		return "Proto constraint validation failed", refused
+	}
+	if url == gen.VirtualHostURL {
+		return e.hosts(items, removed), nil
 	}
 	e.leaves(url, items, removed)
 	return "", nil
@@ -167,6 +170,7 @@ func (e *Envoy) listeners(items []item, removed []string, bad map[string]bool) {
 	}
 	slices.Sort(add)
 	slices.Sort(drop)
+	e.forget(drop)
 	e.change(gen.RouteURL, add, drop)
 }
 
@@ -176,6 +180,9 @@ func (e *Envoy) leaves(url string, items []item, removed []string) {
 	t := e.types[url]
 	for _, i := range items {
 		if t.sub[i.name] {
+			if url == gen.RouteURL {
+				e.table(i.name, i.body)
+			}
 			t.have[i.name] = i.body
 			if url == gen.EndpointURL {
 				delete(e.warming, i.name)
@@ -209,6 +216,10 @@ func NameOf(url string, body []byte) string {
 		return m.Name
 	case gen.RouteURL:
 		m := &routev3.RouteConfiguration{}
+		_ = proto.Unmarshal(body, m)
+		return m.Name
+	case gen.VirtualHostURL:
+		m := &routev3.VirtualHost{}
 		_ = proto.Unmarshal(body, m)
 		return m.Name
 	}

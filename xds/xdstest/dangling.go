@@ -21,7 +21,9 @@ func Dangling(state map[string]map[string]string) ([]string, error) {
 		return nil, nil
 	}
 	var out []string
-	for url, m := range map[string]proto.Message{gen.ListenerURL: &listenerv3.Listener{}, gen.RouteURL: &routev3.RouteConfiguration{}} {
+	for url, m := range map[string]proto.Message{
+		gen.ListenerURL: &listenerv3.Listener{}, gen.RouteURL: &routev3.RouteConfiguration{}, gen.VirtualHostURL: &routev3.VirtualHost{},
+	} {
 		for name, body := range state[url] {
 			if err := proto.Unmarshal([]byte(body), m); err != nil {
 				return nil, fmt.Errorf("%s %s: %w", url, name, err)

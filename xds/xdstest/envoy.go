@@ -20,8 +20,9 @@ import (
 
 // Envoy is an ADS client that keeps state as Envoy 1.40 was seen to: a new or changed EDS cluster
 // warms until its endpoints are sent and asks for them only if it is new, ACKs of clusters are
-// withheld while any cluster warms, listeners are asked for once clusters are warm, and removed
-// assignments keep their endpoints. It finds the protocol's own faults in what it is sent.
+// withheld while any cluster warms, listeners are asked for once clusters are warm, removed
+// assignments keep their endpoints, and virtual hosts on their own are those of tables that it has (see
+// hosts.go). It finds the protocol's own faults in what it is sent.
 type Envoy struct {
 	protocol wire.Protocol
 	node     *corev3.Node
@@ -36,6 +37,7 @@ type Envoy struct {
 	stream      Stream // guarded by mu, as are all below
 	types       map[string]*typeState
 	warming     map[string]bool
+	unready     map[string]bool // tables that wait for an update of their hosts
 	withheld    []proto.Message // ACKs of clusters
 	hold        map[string]bool // types whose ACKs the test delays
 	delayed     []proto.Message
@@ -66,11 +68,11 @@ type typeState struct {
 // NewEnvoy makes a client that is not connected. dial opens a stream of the protocol.
 func NewEnvoy(p wire.Protocol, node *corev3.Node, dial func() (Stream, error)) *Envoy {
 	e := &Envoy{
-		protocol: p, node: node, dial: dial, types: map[string]*typeState{}, warming: map[string]bool{},
+		protocol: p, node: node, dial: dial, types: map[string]*typeState{}, warming: map[string]bool{}, unready: map[string]bool{},
 		hold: map[string]bool{}, refused: map[string]string{}, told: map[string]string{},
 		telling: map[proto.Message]map[string]string{}, received: map[string]int{},
 	}
-	for _, u := range []string{gen.ClusterURL, gen.EndpointURL, gen.ListenerURL, gen.RouteURL} {
+	for _, u := range []string{gen.ClusterURL, gen.EndpointURL, gen.ListenerURL, gen.RouteURL, gen.VirtualHostURL} {
 		e.types[u] = &typeState{sub: map[string]bool{}, have: map[string]string{}, recorded: map[string]string{}, unlisted: map[string]bool{}}
 	}
 	if node.GetMetadata().GetFields()["ENABLE_SELF_DISCOVERY"].GetStringValue() == "true" {
@@ -116,11 +118,16 @@ func (e *Envoy) resume() {
 	if e.deferred = len(e.warming) > 0; !e.deferred {
 		e.first(gen.ClusterURL)
 	}
-	for _, u := range []string{gen.EndpointURL, gen.ListenerURL, gen.RouteURL} {
-		if t := e.types[u]; t.asked && (u != gen.EndpointURL || !local) && (u == gen.ListenerURL || len(t.sub) > 0) {
+	for _, u := range []string{gen.EndpointURL, gen.ListenerURL, gen.RouteURL, gen.VirtualHostURL} {
+		if t := e.types[u]; t.asked && (u != gen.EndpointURL || !local) && (wildcard(u) || len(t.sub) > 0) {
 			e.first(u)
 		}
 	}
+}
+
+// wildcard reports whether everything of a type is asked for.
+func wildcard(url string) bool {
+	return url == gen.ClusterURL || url == gen.ListenerURL || url == gen.VirtualHostURL
 }
 
 // first asks for a type for the first time on a stream.
@@ -320,7 +327,7 @@ func (e *Envoy) delta(m *discoveryv3.DeltaDiscoveryResponse) {
 	req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.TypeUrl, ResponseNonce: m.Nonce, ErrorDetail: status(fault)}
 	if t := e.types[m.TypeUrl]; fault == "" {
 		for _, i := range items {
-			if t.sub[i.name] || m.TypeUrl == gen.ClusterURL || m.TypeUrl == gen.ListenerURL { // what was given up meanwhile is passed over
+			if t.sub[i.name] || wildcard(m.TypeUrl) { // what was given up meanwhile is passed over
 				t.recorded[i.name] = i.version
 			}
 			delete(t.unlisted, i.name)

@@ -34,8 +34,8 @@ func Expect(pc *pushcontext.PushContext, list []gen.Generator, c gen.Class, r *p
 	return subscribed(all, c.SelfDiscovery)
 }
 
-// subscribed keeps the endpoints and routes that clusters and listeners ask for, and the peers that an Envoy with
-// self-discovery does.
+// subscribed keeps the endpoints and routes that clusters and listeners ask for, the hosts of these routes, and the
+// peers that an Envoy with self-discovery asks for.
 func subscribed(all map[string]map[string]string, self bool) (map[string]map[string]string, error) {
 	endpoints, routes := map[string]string{}, map[string]string{}
 	var asked []string
@@ -65,6 +65,12 @@ func subscribed(all map[string]map[string]string, self bool) (map[string]map[str
 			}
 		}
 	}
-	all[gen.EndpointURL], all[gen.RouteURL] = endpoints, routes
+	hosts := map[string]string{}
+	for n, body := range all[gen.VirtualHostURL] {
+		if usesVHDS(routes[tableOf(n)]) {
+			hosts[n] = body
+		}
+	}
+	all[gen.EndpointURL], all[gen.RouteURL], all[gen.VirtualHostURL] = endpoints, routes, hosts
 	return all, nil
 }

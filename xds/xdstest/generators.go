@@ -61,10 +61,10 @@ func (f *Faults) check(name string) error {
 }
 
 // Generators are small stand-ins for the real ones: an EDS cluster, its endpoints, a listener and a
-// route table per service port, and a cluster per port that the proxy's workload serves. Names are
-// those of the real ones. Faults may be nil.
+// route table per service port, its virtual hosts for proxies that take them one by one, and a cluster per
+// port that the proxy's workload serves. Names are those of the real ones. Faults may be nil.
 func Generators(f *Faults) []gen.Generator {
-	return []gen.Generator{clusters{f}, endpoints{f}, listeners{f}, routes{f}}
+	return []gen.Generator{clusters{f}, endpoints{f}, listeners{f}, routes{f}, virtualHosts{f}}
 }
 
 type clusters struct{ f *Faults }
@@ -223,9 +223,11 @@ func (g listeners) Build(v pushcontext.View, _ gen.Class, name string) ([]byte, 
 
 type routes struct{ f *Faults }
 
-func (routes) TypeURL() string                    { return gen.RouteURL }
-func (routes) Kinds() []pushcontext.ViewKind      { return []pushcontext.ViewKind{pushcontext.ViewPort} }
-func (routes) Traits(pushcontext.View) gen.Traits { return gen.TraitCluster | gen.TraitNamespace }
+func (routes) TypeURL() string               { return gen.RouteURL }
+func (routes) Kinds() []pushcontext.ViewKind { return []pushcontext.ViewKind{pushcontext.ViewPort} }
+func (routes) Traits(pushcontext.View) gen.Traits {
+	return gen.TraitCluster | gen.TraitNamespace | gen.TraitVHDS
+}
 
 func (routes) Key(name string) (pushcontext.ViewKey, bool) {
 	n, err := strconv.ParseUint(name, 10, 16)
@@ -242,16 +244,63 @@ func (g routes) Build(v pushcontext.View, c gen.Class, name string) ([]byte, err
 	}
 	p := v.(*pushcontext.PortView)
 	m := &routev3.RouteConfiguration{Name: name}
+	if c.VHDS {
+		m.Vhds = &routev3.Vhds{ConfigSource: &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}}
+		return encode(m)
+	}
 	for _, s := range p.Services {
-		if !s.Visible(c.Cluster, c.Namespace) {
-			continue
+		if s.Visible(c.Cluster, c.Namespace) {
+			m.VirtualHosts = append(m.VirtualHosts, virtualHost(s, p.Number, s.Key.String()))
 		}
-		m.VirtualHosts = append(m.VirtualHosts, &routev3.VirtualHost{Name: s.Key.String(), Domains: []string{s.Key.Host}, Routes: []*routev3.Route{{
-			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-			Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: outbound(p.Number, s.Key.Host)}}},
-		}}})
 	}
 	return encode(m)
+}
+
+func virtualHost(s *pushcontext.ShapeView, port uint16, name string) *routev3.VirtualHost {
+	return &routev3.VirtualHost{Name: name, Domains: []string{s.Key.Host}, Routes: []*routev3.Route{{
+		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+		Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: outbound(port, s.Key.Host)}}},
+	}}}
+}
+
+type virtualHosts struct{ f *Faults }
+
+func (virtualHosts) TypeURL() string { return gen.VirtualHostURL }
+func (virtualHosts) Kinds() []pushcontext.ViewKind {
+	return []pushcontext.ViewKind{pushcontext.ViewPort}
+}
+func (virtualHosts) Traits(v pushcontext.View) gen.Traits { return routes{}.Traits(v) }
+
+func (virtualHosts) Key(name string) (pushcontext.ViewKey, bool) {
+	table, _, ok := strings.Cut(name, "/")
+	k, isTable := routes{}.Key(table)
+	return k, ok && isTable
+}
+
+func (virtualHosts) Whole(k pushcontext.ViewKey) string { return strconv.Itoa(int(k.Port)) }
+func (virtualHosts) None(table string) string           { return table + "/none" }
+
+func (virtualHosts) Names(v pushcontext.View, c gen.Class) (out []string) {
+	p := v.(*pushcontext.PortView)
+	for _, s := range p.Services {
+		if c.VHDS && s.Visible(c.Cluster, c.Namespace) {
+			out = append(out, fmt.Sprintf("%d/%s", p.Number, s.Key.Host))
+		}
+	}
+	return out
+}
+
+func (g virtualHosts) Build(v pushcontext.View, _ gen.Class, name string) ([]byte, error) {
+	if err := g.f.check("vhds/" + name); err != nil {
+		return nil, err
+	}
+	p := v.(*pushcontext.PortView)
+	for _, s := range p.Services {
+		if name == fmt.Sprintf("%d/%s", p.Number, s.Key.Host) {
+			return encode(virtualHost(s, p.Number, name))
+		}
+	}
+	return nil, fmt.Errorf("no host %s", name)
 }
 
 func encode(m proto.Message) ([]byte, error) {
