@@ -36,6 +36,7 @@ type Commit struct {
 	Mesh   *MeshView // set in the first commit and when mesh-wide settings changed; then Services holds every service, of fresh shapes
 	// Gateways are all Gateways: fresh if they, or the mesh-wide settings, changed; nil if there is none.
 	Gateways *GatewaysView
+	VirtualServices []*VirtualService // handed on as they are
 	// Unclaimed are all of PortView.Unclaimed.
 	Unclaimed []UnclaimedHosts
 	Scopes    *Scopes  // in force
@@ -331,7 +332,7 @@ func (s *step) freeze(c Commit) *PushContext {
 	}
 	return &PushContext{
 		Version: s.version, Time: c.Time, Mesh: s.base.Mesh, Shards: c.Shards, Configs: c.Configs, Networks: c.Networks, Conflicts: c.Conflicts, NoService: c.NoService,
-		Gateways: c.Gateways, scopes: c.Scopes, unclaimed: s.unclaimed, noTargets: s.base.noTargets,
+		Gateways: c.Gateways, VirtualServices: c.VirtualServices, scopes: c.Scopes, unclaimed: s.unclaimed, noTargets: s.base.noTargets,
 		hosts: s.hosts.freeze(), ports: s.ports.freeze(), instances: s.instances.freeze(),
 	}
 }

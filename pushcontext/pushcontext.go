@@ -19,6 +19,8 @@ type PushContext struct {
 	// Networks are those that are entered through gateways, with names resolved. A service holds those it needs.
 	Networks Networks
 	Configs  []*model.Config // configuration objects other than the mesh's own, by shard, kind, namespace, name
+	// VirtualServices are all in force, oldest first, those too that no proxy is sent anything of.
+	VirtualServices []*VirtualService
 	// Conflicts are configuration objects that are not used, wholly or in part, in favour of others. Those of
 	// services are in their shapes.
 	Conflicts []Conflict
