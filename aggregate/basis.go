@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -18,6 +19,8 @@ type basis struct {
 	networks        networks
 	rules           *rules
 	auth            *auth
+	automatic       automatic
+	aliases         *aliases
 	routes          *routes
 	servers         []*model.Config // Gateways in force
 	serverConflicts []pushcontext.Conflict
@@ -50,6 +53,9 @@ type sources struct {
 	gateways  []row[*model.Service]
 	kind      func(string) []row[*model.Config]
 	changed   func(kinds ...string) bool
+	names     func(*mesh) map[string]name
+	askers    func() []asker
+	reserved  map[netip.Prefix]int
 	directory directory
 	touched   func(hosts map[string]struct{}) bool // the services of some of these hosts changed
 }
@@ -61,6 +67,14 @@ func (b basis) update(settings *mesh, src sources) basis {
 	if anew || src.changed(model.ConfigNetworkGateway, model.ConfigResolvedHost) {
 		configs := slices.Concat(src.kind(model.ConfigNetworkGateway), src.kind(model.ConfigResolvedHost))
 		next.networks = newNetworks(settings, gatewaySources{services: src.gateways, configs: configs}, b.networks)
+	}
+	if anew || src.changed(rowsAutomatic) {
+		next.automatic = newAutomatic(src.askers(), src.reserved)
+	}
+	if anew || src.changed(rowsAliases) {
+		if next.aliases = newAliases(src.names(settings), src.directory); next.aliases.same(b.aliases) {
+			next.aliases = b.aliases
+		}
 	}
 	policies, routed := false, false
 	if anew || src.changed(model.ConfigDestinationRule) {
@@ -81,7 +95,7 @@ func (b basis) update(settings *mesh, src sources) basis {
 	if next.mesh != b.mesh {
 		anew = true
 	}
-	if anew || next.rules != b.rules || src.changed(model.ConfigVirtualService) || src.touched(b.routes.hosts) {
+	if anew || next.rules != b.rules || next.aliases != b.aliases || src.changed(model.ConfigVirtualService) || src.touched(b.routes.hosts) {
 		next.routes, routed = next.reroute(src, b.routes, anew), true
 	}
 	if anew || routed || src.changed(model.ConfigGateway) {
@@ -107,7 +121,7 @@ func (b *basis) reroute(src sources, old *routes, anew bool) *routes {
 	} else {
 		objects, contested = old.objects, old.contested
 	}
-	return newRoutes(objects, contested, routeSources{b.mesh, b.rules, src.directory}, old, anew)
+	return newRoutes(objects, contested, routeSources{b.mesh, b.rules, b.aliases, src.directory}, old, anew)
 }
 
 // difference tells the hosts that may be merged into something else than on another basis.
@@ -128,6 +142,8 @@ func (b *basis) differs(old *basis) difference {
 	if b.rules != old.rules {
 		compare(d.patterns, b.rules.byHost, old.rules.byHost)
 	}
+	b.automatic.differs(d.patterns, old.automatic)
+	b.aliases.differs(d.patterns, old.aliases)
 	if b.routes != old.routes {
 		compare(d.patterns, b.routes.byHost, old.routes.byHost)
 	}
@@ -235,22 +251,38 @@ func (s *state) reconfigured() bool {
 			return true
 		}
 	}
-	return s.gateways.changed
+	return s.gateways.changed || s.addresses.changed || s.aliases.changed
 }
 
 // sources gives the rows of the basis.
 func (s *state) sources() sources {
 	return sources{
+		names: s.names, askers: s.askers, reserved: s.addresses.reserved,
 		gateways: rowsOf(s.gateways.services),
 		kind:     func(kind string) []row[*model.Config] { return rowsOf(s.kinds[kind].rows) },
 		changed: func(kinds ...string) bool {
-			return slices.ContainsFunc(kinds, func(k string) bool {
-				return s.kinds[k].changed || k == model.ConfigNetworkGateway && s.gateways.changed
-			})
+			return slices.ContainsFunc(kinds, s.changed)
 		},
 		directory: s.directory,
 		touched:   s.touches,
 	}
+}
+
+// Kinds of rows of the basis that are no configuration.
+const (
+	rowsAutomatic = "automatic addresses"
+	rowsAliases   = "aliases"
+)
+
+// changed reports whether rows of a kind changed.
+func (s *state) changed(kind string) bool {
+	switch kind {
+	case rowsAutomatic:
+		return s.addresses.changed
+	case rowsAliases:
+		return s.aliases.changed
+	}
+	return s.kinds[kind].changed || kind == model.ConfigNetworkGateway && s.gateways.changed
 }
 
 // directory gives the definitions of the services of a host.
@@ -273,7 +305,7 @@ func (s *state) touches(hosts map[string]struct{}) bool {
 
 // settled notes that the basis stands for all rows.
 func (s *state) settled() {
-	s.gateways.changed = false
+	s.gateways.changed, s.addresses.changed, s.aliases.changed = false, false, false
 	clear(s.redefined)
 	for _, k := range s.kinds {
 		k.changed = false

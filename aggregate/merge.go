@@ -101,9 +101,10 @@ func newShape(in *mergeInput, defs []ranked) *pushcontext.ShapeView {
 		Key: in.key, Name: win.Name, Ports: ports, Resolution: win.Resolution, External: win.External,
 		Traffic: win.Traffic, NodeLocal: win.NodeLocal, PublishNotReady: win.PublishNotReady, Persistent: win.Persistent,
 		Created: win.Created, Native: native(win), MeshAddresses: !native(win), Mesh: in.mesh.view,
-		Addresses: mergeAddresses(in.services), ServiceAccounts: mergeAccounts(in.services),
+		Addresses: in.addresses(defs[0]), ServiceAccounts: mergeAccounts(in.services),
 	}
 	s.Export, s.Policies, s.VirtualServices = exportOf(win, in.mesh), in.policies(in.key.Host), in.virtualServices(in.key.Host)
+	s.Alias, s.Aliases = in.aliases.target[in.key.Host], in.aliases.names[in.key.Host]
 	s.Conflicts = append(conflicts, policyConflicts(defs, in.mesh)...)
 	for _, d := range in.services {
 		s.Contributions = append(s.Contributions, pushcontext.Contribution{Source: d.obj.Source, Won: d.obj == win})
@@ -211,11 +212,22 @@ func locationText(s *model.Service) string {
 	return "MESH_INTERNAL"
 }
 
+// addresses gives the virtual addresses, automatic ones to whom they are given.
+func (in *mergeInput) addresses(win ranked) map[model.ClusterID][]netip.Prefix {
+	if list := in.automatic[hostKey{in.key.Namespace, in.key.Host}]; list != nil {
+		return map[model.ClusterID][]netip.Prefix{win.id.shard.Cluster: list}
+	}
+	return mergeAddresses(in.services)
+}
+
 // mergeAddresses keeps virtual addresses apart by member. An unspecified address never becomes one:
 // it would be taken for a listener on everything.
 func mergeAddresses(defs []row[*model.Service]) map[model.ClusterID][]netip.Prefix {
 	out := map[model.ClusterID][]netip.Prefix{}
 	for _, d := range defs {
+		if d.obj.AutoAddress {
+			continue // what it had before is no claim
+		}
 		for _, p := range d.obj.Addresses {
 			if p.IsValid() && !p.Addr().IsUnspecified() {
 				out[d.id.shard.Cluster] = append(out[d.id.shard.Cluster], p)

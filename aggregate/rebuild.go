@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -67,11 +68,48 @@ func (r *rebuild) basis(shards map[model.ShardKey]*model.ShardState, o Options) 
 	settings := newMesh(cfg, nets, o)
 	return basis{linear: true}.update(settings, sources{
 		gateways:  r.gateways(settings.gatewayHosts()),
+		names:     r.names,
+		askers:    r.askers,
+		reserved:  r.reserved(),
 		kind:      func(kind string) []row[*model.Config] { return byKind[kind] },
 		changed:   func(...string) bool { return true },
 		directory: r.directory,
 		touched:   func(map[string]struct{}) bool { return true },
 	})
+}
+
+// names gives what names of services stand for.
+func (r *rebuild) names(m *mesh) map[string]name {
+	out := map[string]name{}
+	for k := range r.services {
+		if n, ok := nameOf(r.directory(k.host), m); ok {
+			out[k.host] = n
+		}
+	}
+	return out
+}
+
+// askers gives the services that ask for addresses.
+func (r *rebuild) askers() (out []asker) {
+	for k, rows := range r.services {
+		if a, ok := askerOf(k, rows); ok {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// reserved counts addresses among the automatic ones.
+func (r *rebuild) reserved() map[netip.Prefix]int {
+	out := map[netip.Prefix]int{}
+	for _, rows := range r.services {
+		for _, s := range rows {
+			for _, p := range reserved(s.obj) {
+				out[p]++
+			}
+		}
+	}
+	return out
 }
 
 // directory gives the definitions of the services of a host.

@@ -17,7 +17,7 @@ import (
 // kept.
 func compileRoute(c *model.Config, delegates map[string]*model.Config, src routeSources, old *route) *route {
 	spec := proto.Clone(c.Spec.(*networking.VirtualService)).(*networking.VirtualService)
-	r := &route{from: []*model.Config{c}, ports: map[string]uint16{}, VirtualService: &pushcontext.VirtualService{
+	r := &route{from: []*model.Config{c}, ports: map[string]uint16{}, aliases: map[string]string{}, VirtualService: &pushcontext.VirtualService{
 		Source: c.Source, Namespace: c.Namespace, Created: c.Created, Spec: spec,
 		Hosts:    routeHosts(spec.Hosts, c.Namespace, src.view.DomainSuffix),
 		Gateways: gatewayNames(spec.Gateways, c.Namespace),
@@ -25,7 +25,7 @@ func compileRoute(c *model.Config, delegates map[string]*model.Config, src route
 	}}
 	complete(spec, c.Namespace, src.view.DomainSuffix)
 	r.delegate(delegates, src.mesh)
-	r.fill(src.directory)
+	r.fill(src)
 	r.Hashed = hashedOf(spec, src)
 	if old != nil && sameRoute(old.VirtualService, r.VirtualService) {
 		r.VirtualService = old.VirtualService
@@ -134,16 +134,20 @@ func httpDestinations(h *networking.HTTPRoute) (out []*networking.Destination) {
 	return out
 }
 
-// fill gives destinations without a port that of their service, if this has one port only, and notes what was
-// read.
-func (r *route) fill(d directory) {
+// fill gives destinations the service that their host stands for, and those without a port that of their service, if
+// this has one port only. It notes what was read.
+func (r *route) fill(src routeSources) {
 	hosts := map[string]struct{}{}
 	for _, to := range destinationsOf(r.Spec) {
+		if _, read := hosts[to.Host]; !read { // else it may be what another stands for
+			at := src.aliases.final(to.Host)
+			r.aliases[to.Host], to.Host = at, at
+		}
 		hosts[to.Host] = struct{}{}
 		if to.Port.GetNumber() != 0 {
 			continue
 		}
-		n := d.port(to.Host)
+		n := src.directory.port(to.Host)
 		r.ports[to.Host] = n
 		if n != 0 {
 			to.Port = &networking.PortSelector{Number: uint32(n)}

@@ -31,6 +31,7 @@ type route struct {
 	*pushcontext.VirtualService
 	from      []*model.Config   // the object, and what its delegates are; nil for one that is not there
 	ports     map[string]uint16 // of services with one port, by host
+	aliases   map[string]string // by host
 	conflicts []pushcontext.Conflict
 }
 
@@ -38,6 +39,7 @@ type route struct {
 type routeSources struct {
 	*mesh
 	rules     *rules
+	aliases   *aliases
 	directory directory
 }
 
@@ -88,13 +90,21 @@ func (r *route) current(c *model.Config, delegates map[string]*model.Config, src
 			return false
 		}
 	}
+	for host, to := range r.aliases {
+		if src.aliases.final(host) != to {
+			return false
+		}
+	}
 	return maps.EqualFunc(r.Hashed, hashedOf(r.Spec, src), sameHashed)
 }
 
 func (rs *routes) add(r *route) {
 	v := r.VirtualService
 	rs.all, rs.conflicts = append(rs.all, v), append(rs.conflicts, r.conflicts...)
-	for _, d := range v.Destinations {
+	for d := range r.ports {
+		rs.hosts[d] = struct{}{}
+	}
+	for d := range v.Hashed {
 		rs.hosts[d] = struct{}{}
 	}
 	if !v.Bound(pushcontext.MeshGateway) {

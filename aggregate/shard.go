@@ -46,6 +46,8 @@ type state struct {
 	configs   bool                // any other configuration row changed
 	redefined map[string]struct{} // hosts of which definitions changed
 	gateways  *gatewayIndex
+	addresses *addressIndex
+	aliases   *aliasIndex
 	kinds     map[string]*kindRows        // of kinds that merging depends on
 	places    map[placeID]*model.Workload // that came, moved or (nil) went
 	touched   *touched                    // notes what changes while a scrub is under way; nil otherwise
@@ -59,7 +61,7 @@ func newState() *state {
 		sel:      newSelector(),
 		dirty:    map[hostKey]struct{}{},
 		places:   map[placeID]*model.Workload{},
-		gateways: newGatewayIndex(), kinds: newKinds(),
+		gateways: newGatewayIndex(), addresses: newAddressIndex(), aliases: newAliasIndex(), kinds: newKinds(),
 	}
 }
 
@@ -153,6 +155,8 @@ func (s *state) index(sh *shard, k model.RowKey, obj model.Object) {
 		s.redefined[o.Host] = struct{}{}
 		s.sel.addService(id, o)
 		s.gateways.addService(id, o)
+		s.addresses.count(hk, o, 1)
+		s.aliases.count(o, 1)
 		s.mark(hk)
 	case *model.Endpoints:
 		hk := hostKey{o.Namespace, o.Host}
@@ -182,6 +186,8 @@ func (s *state) unindex(sh *shard, k model.RowKey, obj model.Object) {
 		s.redefined[o.Host] = struct{}{}
 		s.sel.dropService(id, o)
 		s.gateways.dropService(id)
+		s.addresses.count(hk, o, -1)
+		s.aliases.count(o, -1)
 		s.mark(hk)
 	case *model.Endpoints:
 		hk := hostKey{o.Namespace, o.Host}

@@ -91,6 +91,10 @@ type ShapeView struct {
 	Persistent      bool
 	Created         time.Time
 	Native          bool // defined by a registry's own service object, not by a ServiceEntry
+	// Alias is the host of the service of which this is another name (ExternalName), "" for none: what is sent there
+	// is meant for that one. Aliases are the opposite, by host.
+	Alias   string
+	Aliases []Alias
 	// Policies are the DestinationRules for the host, those of more specific host patterns first, then
 	// oldest first; see Policy.
 	Policies []*DestinationPolicy
@@ -102,6 +106,12 @@ type ShapeView struct {
 	Contributions   []Contribution  // by shard, then object
 	Conflicts       []Conflict
 	Mesh            *MeshView
+}
+
+// Alias is another name of a service.
+type Alias struct {
+	Host, Namespace string
+	Export          Export
 }
 
 // PortEndpoints are the endpoints behind one port name, grouped by locality.
