@@ -41,6 +41,43 @@ type built struct {
 	scope     string     // what TraitPolicy, if it is one of them, tells proxies apart by
 	// unlisted: the generator failed to say what there is; nothing of the view is sent or removed.
 	unlisted bool
+
+	rev  uint64 // of the view
+	step *step  // nil if it is not known what was made of the view before
+}
+
+// step is how a list differs from that of the view that its own replaced.
+type step struct {
+	from uint64      // revision of that view
+	news []*resource // that were not there, or not as they are
+	lost []string    // names that were
+}
+
+// stepped notes how the list differs from the one before.
+func (b *built) stepped(before *built) {
+	if before.unlisted || b.unlisted {
+		return
+	}
+	s := &step{from: before.rev}
+	was, kept := cursor{b: before}, 0
+	for _, r := range b.resources {
+		o := was.find(r.name)
+		if o != nil {
+			kept++
+		}
+		if o != r {
+			s.news = append(s.news, r)
+		}
+	}
+	if kept < len(before.resources) {
+		is := cursor{b: b}
+		for _, o := range before.resources {
+			if is.find(o.name) == nil {
+				s.lost = append(s.lost, o.name)
+			}
+		}
+	}
+	b.step = s
 }
 
 func (b *built) find(name string) *resource {
@@ -156,7 +193,10 @@ func (f *factory) shared(view pushcontext.View, typ int, key pushcontext.ViewKey
 			before = nil // it was made for other proxies
 		}
 		b, size := f.build(view, typ, key, c.class, before)
-		b.traits, b.scope = t, scope
+		b.traits, b.scope, b.rev = t, scope, view.Revision()
+		if before != nil {
+			b.stepped(before)
+		}
 		f.kept.Add(size)
 		runtime.AddCleanup(b, func(n int64) { f.kept.Add(-n) }, size)
 		return b

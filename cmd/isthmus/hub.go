@@ -50,7 +50,8 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 		Generators: gen.All(), Log: log, Registerer: h.metrics, MaxAge: o.maxConnectionAge,
 		MaxRequest: o.maxRequestBytes, MemoBytes: max(o.encodedCacheBytes, 1), // 0 would be the default
 		Ready: func() bool { return h.ready() == nil }, KnownCluster: h.knows, ClusterAliases: o.clusterAliases(),
-		OnPushCost: func(d time.Duration) { h.controller.PushCost(d) },
+		InlineHosts: !o.vhds,
+		OnPushCost:  func(d time.Duration) { h.controller.PushCost(d) },
 	})
 	servers, _ := o.resolvers() // checked before
 	h.names = dns.New(dns.Options{Cluster: model.ClusterID(o.clusterID), Resolver: dns.NewClient(dns.Files{}, servers...), Log: log})

@@ -46,14 +46,23 @@ proxy refuses a resource and keeps its last good one). -o wide lists what is ref
 }
 
 // typeNames are in the order in which proxies are sent them.
-func typeNames() []string { return []string{"cds", "eds", "lds", "rds"} }
+func typeNames() []string { return []string{"cds", "eds", "lds", "rds", "vhds"} }
+
+// column gives the state of a type; that of route tables is that of their virtual hosts, too.
+func column(p debug.Proxy, name string) string {
+	own := p.Types[name].Status
+	if hosts := p.Types["vhds"].Status; name == "rds" && (hosts == "ERROR" || hosts == "STALE" && own == "SYNCED") {
+		return hosts
+	}
+	return own
+}
 
 func writeProxies(w io.Writer, proxies []debug.Proxy, wide bool, now time.Time) error {
 	t := &output.Table{Header: []string{"PROXY", "CLUSTER", "TYPE", "CDS", "EDS", "LDS", "RDS", "CONNECTED", "PROTOCOL", "ADDRESS", "NETWORK", "LOCALITY", "VERSION"}}
 	for _, p := range proxies {
 		cells := []string{p.Name, p.Cluster, p.Type}
-		for _, name := range typeNames() {
-			cells = append(cells, p.Types[name].Status)
+		for _, name := range []string{"cds", "eds", "lds", "rds"} {
+			cells = append(cells, column(p, name))
 		}
 		t.Add(append(cells, age(p.ConnectedAt, now), p.Protocol, p.Address, p.Network, p.Locality, p.Version)...)
 	}

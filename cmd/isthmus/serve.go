@@ -40,6 +40,7 @@ type serveOptions struct {
 	maxConnectionAge time.Duration
 	shutdownGrace    time.Duration
 
+	vhds              bool
 	maxRequestBytes   int
 	encodedCacheBytes int64
 
@@ -115,6 +116,7 @@ func (o *serveOptions) bind(c *cobra.Command) {
 	f.DurationVar(&o.configMax, "config-debounce-max", time.Second, "how long such a change waits for quiet at most")
 	f.DurationVar(&o.maxConnectionAge, "max-connection-age", 0, "how long about, until a proxy is asked to connect again; 0 = never")
 	f.DurationVar(&o.shutdownGrace, "shutdown-grace", 5*time.Second, "how long streams may take to end after SIGTERM")
+	f.BoolVar(&o.vhds, "vhds", true, "send virtual hosts one by one to sidecars that take them so: delta clients that are Envoy 1.40 or newer")
 	f.IntVar(&o.maxRequestBytes, "max-request-bytes", xds.DefaultMaxRequest, "`BYTES` of one request of a proxy at most; the default has room for 250 000 names")
 	f.Int64Var(&o.encodedCacheBytes, "encoded-cache-bytes", xds.DefaultMemoBytes, "`BYTES` of encoded resources that are kept for the next proxy; what is beyond is encoded for each anew")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")

@@ -40,7 +40,7 @@ type Proxy struct {
 	Address      string           `json:"address"`           // of its connection
 	Protocol     string           `json:"protocol"`          // "delta" or "sotw"
 	ConnectedAt  time.Time        `json:"connectedAt,omitzero"`
-	Types        map[string]Watch `json:"types"` // by short name: cds, eds, lds, rds
+	Types        map[string]Watch `json:"types"` // by short name: cds, eds, lds, rds, vhds
 }
 
 // Watch is one type that a proxy subscribes to.
