@@ -147,6 +147,10 @@ func applyTraffic(out *draft, d destination, c Class) {
 	out.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{
 		HealthyPanicThreshold: &typev3.Percent{Value: float64(p.minHealthPercent)},
 	}
+	if d.shape.Persistent { // endpoints that go away keep the sessions that they have
+		out.CommonLbConfig.OverrideHostStatus = &corev3.HealthStatusSet{Statuses: []corev3.HealthStatus{
+			corev3.HealthStatus_HEALTHY, corev3.HealthStatus_DRAINING, corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_DEGRADED}}
+	}
 	if p.weighted {
 		out.CommonLbConfig.LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
 			LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{}}

@@ -144,7 +144,7 @@ func outboundCluster(s *pushcontext.ShapeView, c Class, name string) *draft {
 		return nil
 	}
 	out := baseCluster(s.Mesh, name)
-	out.Metadata = serviceMetadata(serviceRef{s.Key.Host, s.Name, s.Key.Namespace})
+	out.Metadata = d.metadata()
 	out.AltStatName = outboundStatName(d)
 	switch {
 	case d.pushed(c):

@@ -1,6 +1,7 @@
 package gen
 
 import (
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -56,6 +57,20 @@ func destinationsOf(s *pushcontext.ShapeView, c Class) []destination {
 		for _, x := range subsets {
 			out = append(out, destination{s, port, readRule(p, port, x)})
 		}
+	}
+	return out
+}
+
+// metadata tells telemetry which service the cluster is of, and people which rule made it so.
+func (d destination) metadata() *corev3.Metadata {
+	s := d.shape
+	out := serviceMetadata(serviceRef{s.Key.Host, s.Name, s.Key.Namespace})
+	fields := out.FilterMetadata["istio"].Fields
+	if p := d.rule.of; p != nil {
+		fields["config"] = stringValue("/apis/networking.istio.io/v1/namespaces/" + p.Namespace + "/destination-rule/" + p.Source.Object.Name)
+	}
+	if name := d.subset(); name != "" {
+		fields["subset"] = stringValue(name)
 	}
 	return out
 }

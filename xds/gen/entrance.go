@@ -113,7 +113,7 @@ func demander(e *model.Endpoint) string {
 	return "a PeerAuthentication"
 }
 
-const noCertificate = "the proxy has no certificate for it (node metadata TLS_CLIENT_CERT_CHAIN, TLS_CLIENT_KEY, TLS_CLIENT_ROOT_CERT)"
+const noCertificate = "the proxy has no certificate for it (isthmus bootstrap --cert-chain --key --root-cert, or node metadata TLS_CLIENT_CERT_CHAIN, TLS_CLIENT_KEY, TLS_CLIENT_ROOT_CERT)"
 
 // cleartext says why no connection to the service is one of mutual TLS.
 func (s *selector) cleartext() string {

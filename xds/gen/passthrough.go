@@ -124,7 +124,7 @@ func forwardingCluster(s *pushcontext.ShapeView, c Class, name string) *draft {
 		return nil
 	}
 	out := baseCluster(s.Mesh, name)
-	out.Metadata = serviceMetadata(serviceRef{s.Key.Host, s.Name, s.Key.Namespace})
+	out.Metadata = d.metadata()
 	if s.Resolution.IsDNS() {
 		sel, _ := selectForwarded(inlineCandidates(d), c)
 		dnsCluster(out, s, sel, c)
