@@ -35,7 +35,7 @@ type Commit struct {
 	Places []Place   // that changed; all of them when Mesh is set
 	Mesh   *MeshView // set in the first commit and when mesh-wide settings changed; then Services holds every service, of fresh shapes
 	// Gateways are all Gateways: fresh if they, or the mesh-wide settings, changed; nil if there is none.
-	Gateways *GatewaysView
+	Gateways        *GatewaysView
 	VirtualServices []*VirtualService // handed on as they are
 	// Unclaimed are all of PortView.Unclaimed.
 	Unclaimed []UnclaimedHosts
