@@ -27,6 +27,7 @@ var rules = map[string][]string{
 	"aggregate/model": {},
 	"pushcontext":     {"pushcontext/...", "aggregate/model"},
 	"aggregate":       {"aggregate/...", "pushcontext/..."},
+	"analysis":        {"pushcontext/...", "aggregate/model"},
 	"xds":             {"xds/...", "pushcontext/...", "aggregate/model"},
 	"clusters":        {"clusters/...", "secrets", "aggregate/model"},
 	"mcp":             {"mcp", "aggregate/model"},

@@ -1,0 +1,117 @@
+package analysis
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// Codes of findings about objects together; those of single objects are in clusters/kube/validate. They are stable.
+const (
+	CodeNotServed     = "NotServed"      // a field, or the whole object, has no effect in this version
+	CodeRefused       = "Refused"        // an older version of the object is in force
+	CodeConflict      = "Conflict"       // another object is used instead of it, or of a part of it
+	CodeUnknownHost   = "UnknownHost"    // no service has the host
+	CodeNotExported   = "NotExported"    // a service has the host, but is not exported to the namespace
+	CodeUnknownPort   = "UnknownPort"    // the service has no such port
+	CodeUnknownSubset = "UnknownSubset"  // no DestinationRule has such a subset
+	CodeEmptySubset   = "EmptySubset"    // no endpoint has the labels of the subset
+	CodeUnknownGate   = "UnknownGateway" // there is no such Gateway
+	CodeHostNotThere  = "HostNotOnGateway"
+	CodeUnclaimed     = "HostOfNoService" // routes for a host that no service has: sidecars serve it at every HTTP port
+	CodeNoImport      = "ImportsNothing"  // a Sidecar imports a host that no service has
+	CodeNoEndpoints   = "NoEndpoints"     // a ServiceEntry with endpoints to be selected has none
+	CodeNoRoutes      = "NoRoutes"        // a server of a Gateway for which no VirtualService has routes
+	CodePortConflict  = "PortConflict"    // two servers can't share a port
+)
+
+// Finding is something about one object, and where the object is from.
+type Finding struct {
+	model.Finding
+	Source model.Source
+}
+
+// Findings gives all findings of a snapshot, by object, those of one object by severity.
+func Findings(pc *pushcontext.PushContext) []Finding {
+	a := &analysis{pc: pc}
+	for _, look := range []func(){a.objects, a.conflicts, a.virtualServices, a.destinationRules, a.gateways, a.sidecars, a.services} {
+		look()
+	}
+	slices.SortFunc(a.found, compare)
+	return slices.CompactFunc(a.found, func(x, y Finding) bool { return compare(x, y) == 0 })
+}
+
+func compare(x, y Finding) int {
+	return cmp.Or(
+		strings.Compare(x.Object.Kind, y.Object.Kind), strings.Compare(x.Object.Namespace, y.Object.Namespace), strings.Compare(x.Object.Name, y.Object.Name),
+		x.Source.Shard.Compare(y.Source.Shard), cmp.Compare(y.Severity, x.Severity), strings.Compare(x.Field, y.Field), strings.Compare(x.Code, y.Code), strings.Compare(x.Message, y.Message),
+	)
+}
+
+// analysis collects the findings of one snapshot.
+type analysis struct {
+	pc    *pushcontext.PushContext
+	found []Finding
+}
+
+func (a *analysis) add(of model.Source, f model.Finding) {
+	f.Object = of.Object
+	a.found = append(a.found, Finding{Finding: f, Source: of})
+}
+
+// objects tells what is known of objects on their own.
+func (a *analysis) objects() {
+	for _, c := range a.pc.Configs {
+		for _, f := range c.Findings {
+			a.add(c.Source, f)
+		}
+		if c.Refused {
+			message := "it has an error and is not in force: mend it"
+			if c.Spec != nil {
+				message = "it has an error; the version before it stays in force until it is mended"
+			}
+			a.add(c.Source, model.Finding{Code: CodeRefused, Severity: model.SeverityError, Message: message})
+		}
+		if c.NotServed {
+			a.add(c.Source, model.Finding{Code: CodeNotServed, Severity: model.SeverityWarning, Message: "objects of this kind have no effect in this version, or not as this one is written"})
+		}
+		for _, field := range c.NotServedFields {
+			a.add(c.Source, model.Finding{Code: CodeNotServed, Severity: model.SeverityWarning, Field: field, Message: "the field has no effect in this version"})
+		}
+	}
+}
+
+// conflicts tells who lost, and to whom.
+func (a *analysis) conflicts() {
+	tell := func(list []pushcontext.Conflict) {
+		for _, c := range list {
+			winner := ""
+			if c.Winner.Object != (model.ObjectKey{}) {
+				winner = "; " + c.Winner.Object.String() + " of " + c.Winner.Shard.String() + " is used"
+			}
+			a.add(c.Loser, model.Finding{Code: CodeConflict, Severity: model.SeverityWarning, Message: c.Detail + winner})
+		}
+	}
+	tell(a.pc.Conflicts)
+	for s := range a.pc.Services() {
+		tell(s.Shape.Conflicts)
+	}
+}
+
+// services tells of ServiceEntries that wait for endpoints.
+func (a *analysis) services() {
+	for s := range a.pc.Services() {
+		if s.Shape.Native || s.Shape.Resolution != model.ClientSideLB || len(s.Endpoints) > 0 {
+			continue
+		}
+		for _, c := range s.Shape.Contributions {
+			if c.Won {
+				a.add(c.Source, model.Finding{Code: CodeNoEndpoints, Severity: model.SeverityWarning, Message: s.Shape.Key.Host + " has no endpoints: no workload of the namespace " +
+					s.Shape.Key.Namespace + " has the labels of workloadSelector, or none of them can be used ('isthmus service explain' says why)"})
+			}
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package analysis
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// ruled gives the services that a DestinationRule's host stands for.
+func (a *analysis) ruled(host string) (out []*pushcontext.ServiceView) {
+	if !strings.HasPrefix(host, "*") {
+		if h := a.pc.Host(host); h != nil {
+			return h.Services
+		}
+		return nil
+	}
+	for name, h := range a.pc.Hosts() {
+		if pushcontext.HostMatches(host, name) {
+			out = append(out, h.Services...)
+		}
+	}
+	return out
+}
+
+func (a *analysis) destinationRules() {
+	for _, c := range a.pc.Configs {
+		spec, ok := c.Spec.(*networking.DestinationRule)
+		if !ok || c.NotServed {
+			continue
+		}
+		services := a.ruled(spec.Host)
+		if len(services) == 0 {
+			a.add(c.Source, model.Finding{Code: CodeUnknownHost, Severity: model.SeverityWarning, Field: "host",
+				Message: fmt.Sprintf("no service has the host %s: the rule does nothing; mend the name, or add a Service or ServiceEntry", spec.Host)})
+			continue
+		}
+		for i, s := range spec.Subsets {
+			if len(s.Labels) > 0 && !slices.ContainsFunc(services, func(v *pushcontext.ServiceView) bool { return hasEndpoint(v, s.Labels) }) {
+				a.add(c.Source, model.Finding{Code: CodeEmptySubset, Severity: model.SeverityWarning, Field: fmt.Sprintf("subsets[%d].labels", i),
+					Message: fmt.Sprintf("no endpoint of %s has these labels: requests to the subset %s fail with 503", spec.Host, s.Name)})
+			}
+		}
+	}
+}
+
+// hasEndpoint reports whether some endpoint has the labels. Endpoints that the proxy resolves are not known.
+func hasEndpoint(v *pushcontext.ServiceView, labels model.Labels) bool {
+	if v.Shape.Resolution != model.ClientSideLB {
+		return true
+	}
+	for _, p := range v.Endpoints {
+		for _, l := range p.Localities {
+			if slices.ContainsFunc(l.Endpoints, func(e *model.Endpoint) bool { return e.Labels.Matches(labels) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// gateways tells of servers without routes, and of those that can't share a port with others of their own routers.
+func (a *analysis) gateways() {
+	if a.pc.Gateways == nil {
+		return
+	}
+	type place struct {
+		selector, bind string
+		port           uint32
+	}
+	first := map[place]*pushcontext.GatewayServer{}
+	for _, g := range a.pc.Gateways.Servers {
+		field := fmt.Sprintf("servers[%d]", g.Index)
+		if len(g.Bound) == 0 && !routesItself(g.Spec) {
+			a.add(g.Source, model.Finding{Code: CodeNoRoutes, Severity: model.SeverityInfo, Field: field,
+				Message: "no VirtualService has routes for it: requests are answered with 404, connections closed; bind one to " + g.Name()})
+		}
+		at := place{labelsText(g.Selector), g.Spec.Bind, g.Spec.GetPort().GetNumber()}
+		other := first[at]
+		if other == nil {
+			first[at] = g
+			continue
+		}
+		if x, y := speaks(other.Spec), speaks(g.Spec); x != y && other.Source.Object != g.Source.Object {
+			a.add(g.Source, model.Finding{Code: CodePortConflict, Severity: model.SeverityError, Field: field + ".port",
+				Message: fmt.Sprintf("%s speaks %s at port %d of the same routers, this one %s: it is not served; use another port", other.Source.Object, x, at.port, y)})
+		}
+	}
+}
+
+// routesItself reports whether a server needs no VirtualService.
+func routesItself(s *networking.Server) bool {
+	return s.GetTls().GetMode() == networking.ServerTLSSettings_AUTO_PASSTHROUGH && s.Tls != nil || s.GetTls().GetHttpsRedirect()
+}
+
+// speaks is what connections to a server begin with.
+func speaks(s *networking.Server) string {
+	switch strings.ToUpper(s.GetPort().GetProtocol()) {
+	case "HTTP", "HTTP2", "GRPC", "GRPC-WEB":
+		return "HTTP"
+	case "HTTPS", "TLS":
+		return "TLS"
+	}
+	if s.Tls != nil {
+		return "TLS"
+	}
+	return "TCP"
+}
+
+func labelsText(l model.Labels) string {
+	out := make([]string, 0, len(l))
+	for k, v := range l {
+		out = append(out, k+"="+v)
+	}
+	slices.Sort(out)
+	return strings.Join(out, ",")
+}
+
+// sidecars tells of imports that nothing is behind.
+func (a *analysis) sidecars() {
+	for _, c := range a.pc.Configs {
+		spec, ok := c.Spec.(*networking.Sidecar)
+		if !ok || c.NotServed {
+			continue
+		}
+		for i, e := range spec.Egress {
+			for j, h := range e.Hosts {
+				namespace, host, _ := strings.Cut(h, "/")
+				if namespace == "~" || a.imports(c.Namespace, namespace, strings.ToLower(host)) {
+					continue
+				}
+				a.add(c.Source, model.Finding{Code: CodeNoImport, Severity: model.SeverityWarning, Field: fmt.Sprintf("egress[%d].hosts[%d]", i, j),
+					Message: fmt.Sprintf("%q imports nothing: no service or VirtualService that the namespace %s may see has such a host", h, c.Namespace)})
+			}
+		}
+	}
+}
+
+// imports reports whether anything that workloads of a namespace may see is among what a Sidecar's host imports.
+func (a *analysis) imports(own, namespace, host string) bool {
+	if namespace == "." {
+		namespace = own
+	}
+	if namespace == "*" && host == "*" {
+		return true
+	}
+	for name, h := range a.pc.Hosts() {
+		if pushcontext.HostMatches(host, name) && slices.ContainsFunc(h.Services, func(s *pushcontext.ServiceView) bool {
+			return (namespace == "*" || s.Shape.Key.Namespace == namespace) && s.Shape.Export.Includes(own)
+		}) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(a.pc.VirtualServices, func(v *pushcontext.VirtualService) bool {
+		return (namespace == "*" || v.Namespace == namespace) && v.Export.Includes(own) && slices.ContainsFunc(v.Hosts, func(x string) bool {
+			return pushcontext.HostMatches(host, x) || pushcontext.HostMatches(x, host)
+		})
+	})
+}
