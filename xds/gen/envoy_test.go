@@ -97,7 +97,7 @@ func embed(t *testing.T, b *bootstrapv3.Bootstrap_StaticResources, m proto.Messa
 	}
 }
 
-func routeListener(t *testing.T, m *routev3.RouteConfiguration, n int) *listenerv3.Listener {
+func routeListener(t testing.TB, m *routev3.RouteConfiguration, n int) *listenerv3.Listener {
 	t.Helper()
 	router, err := anypb.New(&routerv3.Router{})
 	if err != nil {

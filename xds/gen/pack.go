@@ -34,10 +34,18 @@ func yes() *wrapperspb.BoolValue           { return wrapperspb.Bool(true) }
 func no() *wrapperspb.BoolValue            { return wrapperspb.Bool(false) }
 func zero() *durationpb.Duration           { return &durationpb.Duration{} }
 
+// longest is about the longest duration that Envoy takes, in seconds: it counts nanoseconds.
+const longest = 9e9
+
+// holds reports whether a duration is one that Envoy takes.
+func holds(d *durationpb.Duration) bool {
+	return d != nil && d.IsValid() && d.Seconds <= longest && d.Seconds >= -longest
+}
+
 // atLeast gives d, or the default if d is unset or below the least that Envoy takes: one bad setting
 // of the mesh must not have every resource refused.
 func atLeast(least time.Duration, d *durationpb.Duration, def time.Duration) *durationpb.Duration {
-	if d == nil || !d.IsValid() || d.AsDuration() < least {
+	if !holds(d) || d.AsDuration() < least {
 		return durationpb.New(def)
 	}
 	return d
@@ -45,7 +53,7 @@ func atLeast(least time.Duration, d *durationpb.Duration, def time.Duration) *du
 
 // positive gives d if Envoy takes it where it must be above 0, else nil, which means Envoy's default.
 func positive(d *durationpb.Duration) *durationpb.Duration {
-	if d == nil || !d.IsValid() || d.AsDuration() <= 0 {
+	if !holds(d) || d.AsDuration() <= 0 {
 		return nil
 	}
 	return d

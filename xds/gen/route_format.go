@@ -18,7 +18,6 @@ type commandForm struct {
 var (
 	headerName  = regexp.MustCompile("^:?[0-9A-Za-z!#$&'*+.^_`|~-]+(\\?:?[0-9A-Za-z!#$&'*+.^_`|~-]+)?$")
 	anyText     = regexp.MustCompile(`^[^%]+$`)
-	maybeText   = regexp.MustCompile(`^[^%]*$`)
 	timeFormat  = regexp.MustCompile(`^[ -~]*$`)
 	stateKey    = regexp.MustCompile(`^[^%:]+(:PLAIN|:TYPED)?$`)
 	grpcStatus  = regexp.MustCompile(`^(CAMEL_STRING|SNAKE_STRING|NUMBER)?$`)
@@ -27,20 +26,19 @@ var (
 
 // commands are those of Envoy that take parameters.
 var commands = map[string]commandForm{
-	"REQ":                {headerName, true},
-	"RESP":               {headerName, true},
-	"TRAILER":            {headerName, true},
-	"DYNAMIC_METADATA":   {anyText, true},
-	"CLUSTER_METADATA":   {anyText, true},
-	"UPSTREAM_METADATA":  {anyText, false},
-	"METADATA":           {metadataKey, false},
-	"FILTER_STATE":       {stateKey, true},
-	"ENVIRONMENT":        {anyText, true},
-	"QUERY_PARAM":        {anyText, true},
-	"PER_REQUEST_STATE":  {anyText, false},
-	"START_TIME":         {timeFormat, false},
-	"GRPC_STATUS":        {grpcStatus, false},
-	"GRPC_STATUS_NUMBER": {maybeText, false},
+	"REQ":               {headerName, true},
+	"RESP":              {headerName, true},
+	"TRAILER":           {headerName, true},
+	"DYNAMIC_METADATA":  {anyText, true},
+	"CLUSTER_METADATA":  {anyText, true},
+	"UPSTREAM_METADATA": {anyText, false},
+	"METADATA":          {metadataKey, false},
+	"FILTER_STATE":      {stateKey, true},
+	"ENVIRONMENT":       {anyText, true},
+	"QUERY_PARAM":       {anyText, true},
+	"PER_REQUEST_STATE": {anyText, false},
+	"START_TIME":        {timeFormat, false},
+	"GRPC_STATUS":       {grpcStatus, false},
 }
 
 // plainCommands are those that take none.
