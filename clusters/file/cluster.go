@@ -1,9 +1,11 @@
 package file
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -74,8 +76,16 @@ func (c *Cluster) Run(ctx context.Context, out model.Sink) error {
 
 func parseObjects(_ string, data []byte, modified time.Time) parsed[[]kube.Item] {
 	c := kube.Decode(data, modified)
-	p := parsed[[]kube.Item]{value: c.Items, keys: make(map[string]struct{}, len(c.Items)), faults: c.Faults, warnings: c.Warnings}
-	for _, it := range c.Items {
+	p := parsed[[]kube.Item]{value: c.Items, keys: make(map[string]struct{}, len(c.Items)), warnings: c.Warnings}
+	for _, f := range c.Faults {
+		if f.Broken == nil {
+			p.faults = append(p.faults, f)
+			continue
+		}
+		p.value, p.doubtful = append(p.value, kube.Item{Line: f.Line, Object: *f.Broken}), true
+	}
+	slices.SortStableFunc(p.value, func(a, b kube.Item) int { return cmp.Compare(a.Line, b.Line) }) // of two definitions the first counts
+	for _, it := range p.value {
 		p.keys[it.Object.Ref.String()] = struct{}{}
 	}
 	return p

@@ -344,3 +344,47 @@ func TestExample(t *testing.T) {
 		s.wait(t, "hello", func(s *sink) bool { return slices.Contains(s.keys(), "Service/demo/hello") })
 	}
 }
+
+// An object with an error keeps its last good version, and nothing else of its file is concerned: neither where its spec
+// can't be decoded, nor where it says what can't be.
+func TestClusterQuarantinesObjects(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	entry := func(name, resolution, host string) string {
+		return "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: " + name + ", namespace: demo}\nspec:\n  hosts: [" + host +
+			"]\n  ports: [{name: http, number: 80, protocol: HTTP}]\n  resolution: " + resolution + "\n---\n"
+	}
+	hosts := func(s *sink) (out []string) {
+		for _, o := range s.rows {
+			if svc, ok := o.(*model.Service); ok {
+				out = append(out, svc.Host)
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	await := func(s *sink, want ...string) {
+		t.Helper()
+		s.wait(t, strings.Join(want, " "), func(s *sink) bool { return slices.Equal(hosts(s), want) })
+	}
+	write(t, entry("one", "MAGIC", "a.example")+entry("two", "DNS", "b.example"), dir, "x.yaml")
+	s := cluster(t, dir)
+	await(s, "b.example")
+	if p := s.waitProblem(t, "MAGIC"); p.Item != "x.yaml" || p.Line != 7 || !strings.Contains(p.Reason, "ServiceEntry/demo/one") || !strings.Contains(p.Reason, "not in force") {
+		t.Errorf("%+v", p)
+	}
+	place(t, entry("one", "DNS", "a.example")+entry("two", "DNS", "b.example"), dir, "x.yaml")
+	await(s, "a.example", "b.example")
+	s.waitProblem(t, "")
+	place(t, entry("one", "MAGIC", "a.example")+entry("two", "DNS", "c.example"), dir, "x.yaml")
+	await(s, "a.example", "c.example") // the other one goes on
+	s.waitProblem(t, "its last good version stays in force")
+	place(t, entry("one", "DNS", "a..example")+entry("two", "DNS", "d.example"), dir, "x.yaml")
+	await(s, "a.example", "d.example")
+	if p := s.waitProblem(t, `"a..example" is not a host`); p.Line != 1 {
+		t.Errorf("%+v", p)
+	}
+	place(t, entry("two", "DNS", "d.example"), dir, "x.yaml") // without it, it goes
+	await(s, "d.example")
+	s.waitProblem(t, "")
+}

@@ -26,6 +26,7 @@ type parsed[T any] struct {
 	value    T
 	keys     map[string]struct{} // what the file defines
 	faults   []kube.Fault        // it is broken
+	doubtful bool                // a part of it can't be read, maybe since it is being written
 	warnings []kube.Fault
 }
 
@@ -142,7 +143,7 @@ func (t *tree[T]) advance(now time.Time, name string, f *tracked[T], changed map
 	}
 	broken := len(p.faults) > 0
 	hopeless := f.good == nil && now.Sub(f.began) >= patience // others wait for the file to be read at all
-	if (broken || f.loses(p)) && now.Sub(f.since) < grace && !hopeless {
+	if (broken || p.doubtful || f.loses(p)) && now.Sub(f.since) < grace && !hopeless {
 		f.doubtful = true
 		if f.good != nil {
 			f.began = now

@@ -2,6 +2,7 @@ package kube_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -9,7 +10,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	networking "istio.io/api/networking/v1alpha3"
+	networkingv1beta1 "istio.io/api/networking/v1beta1"
 	security "istio.io/api/security/v1beta1"
+	telemetry "istio.io/api/telemetry/v1alpha1"
 	typev1beta1 "istio.io/api/type/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -73,6 +76,15 @@ func TestEveryVersionIsOneKind(t *testing.T) {
 	for _, v := range []string{"v1alpha3", "v1beta1", "v1"} {
 		s := load(t, strings.Replace(locality("{}"), "/v1\n", "/"+v+"\n", 1))
 		row[*model.Config](t, s, "DestinationRule/demo/r")
+	}
+	for kind, spec := range map[string]string{"VirtualService": "{hosts: [a.example], http: [{redirect: {uri: /x}}]}", "Sidecar": "{}",
+		"WorkloadGroup": "{template: {serviceAccount: x}}", "Gateway": "{servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [a.example]}]}"} {
+		for _, v := range []string{"v1alpha3", "v1beta1", "v1"} {
+			s := load(t, "apiVersion: networking.istio.io/"+v+"\nkind: "+kind+"\nmetadata: {name: x, namespace: demo}\nspec: "+spec)
+			if r := row[*model.Config](t, s, kind+"/demo/x"); r.Kind != kind || r.Spec == nil || r.NotServed {
+				t.Errorf("%s %s: %+v", kind, v, r)
+			}
+		}
 	}
 	for _, v := range []string{"v1beta1", "v1"} {
 		s := load(t, "apiVersion: security.istio.io/"+v+"\nkind: PeerAuthentication\nmetadata: {name: p, namespace: demo}\nspec: {mtls: {mode: STRICT}}")
@@ -160,9 +172,18 @@ func FuzzConfig(f *testing.F) {
 		}
 		f.Add(data)
 	}
+	for _, m := range goldenSpecs(f) {
+		data, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for kind, spec := range map[string]proto.Message{kube.KindDestinationRule: &networking.DestinationRule{},
-			kube.KindPeerAuthentication: &security.PeerAuthentication{}, kube.KindGateway: &networking.Gateway{}} {
+			kube.KindPeerAuthentication: &security.PeerAuthentication{}, kube.KindGateway: &networking.Gateway{},
+			kube.KindVirtualService: &networking.VirtualService{}, kube.KindSidecar: &networking.Sidecar{}, kube.KindWorkloadGroup: &networking.WorkloadGroup{},
+			kube.KindProxyConfig: &networkingv1beta1.ProxyConfig{}, kube.KindTelemetry: &telemetry.Telemetry{}} {
 			if proto.Unmarshal(data, spec) != nil {
 				continue
 			}
@@ -177,6 +198,23 @@ func FuzzConfig(f *testing.F) {
 			}
 		}
 	})
+}
+
+// goldenSpecs are the specs of the objects in testdata.
+func goldenSpecs(t testing.TB) (out []proto.Message) {
+	t.Helper()
+	for _, name := range []string{"rules", "configs", "refused"} {
+		text, err := os.ReadFile("testdata/" + name + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects(t, string(text)) {
+			if c, ok := o.Value.(*kube.Config); ok {
+				out = append(out, c.Spec)
+			}
+		}
+	}
+	return out
 }
 
 func withinLimits(spec any) error {
@@ -202,7 +240,7 @@ func withinLimits(spec any) error {
 		}
 	case *networking.Gateway:
 		for _, s := range m.Servers {
-			if n := s.GetPort().GetNumber(); n == 0 || n > 65535 || len(s.Hosts) == 0 || s.Tls.Mode != networking.ServerTLSSettings_AUTO_PASSTHROUGH {
+			if n := s.GetPort().GetNumber(); n == 0 || n > 65535 || len(s.Hosts) == 0 {
 				return fmt.Errorf("server %v", s)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
@@ -18,7 +19,7 @@ import (
 // Contents is what a file of YAML or JSON holds.
 type Contents struct {
 	Items    []Item
-	Faults   []Fault        // documents that can't be read: the file as a whole is not to be trusted
+	Faults   []Fault        // documents that can't be read: the file as a whole is not to be trusted, unless only one object is meant
 	Warnings []Fault        // things that are accepted but have no effect
 	Ignored  map[string]int // objects of kinds that are of no concern to the mesh, by "group/Kind"
 }
@@ -33,6 +34,9 @@ type Item struct {
 type Fault struct {
 	Line   int // 1-based
 	Reason string
+	// Broken is the object, of a kind that is checked, whose spec can't be decoded, as one without spec; nil if the
+	// fault is of more than one object. Its last good version stays in force: see [Store].
+	Broken *Object
 }
 
 // Decode reads a file: documents separated by "---", each an object or a list of objects. The
@@ -230,6 +234,7 @@ func (d *decoder) decode(js []byte, kind string, value any, line int) {
 		v, warning, err := r.typed()
 		if err != nil {
 			d.undecodable(line, kind, err)
+			d.broken(js, kind, r.meta())
 			return
 		}
 		if warning != nil {
@@ -241,10 +246,27 @@ func (d *decoder) decode(js []byte, kind string, value any, line int) {
 }
 
 func (d *decoder) add(js []byte, kind string, value any, line int) {
+	o, err := d.named(js, kind, value)
+	if err != nil {
+		d.fault(line, "%s: %v", kind, err)
+		return
+	}
+	d.out.Items = append(d.out.Items, Item{Line: line, Object: o})
+}
+
+// broken says of which object the last fault is, if it has a name.
+func (d *decoder) broken(js []byte, kind string, meta metav1.ObjectMeta) {
+	f := &d.out.Faults[len(d.out.Faults)-1]
+	if o, err := d.named(js, kind, &Broken{Meta: meta, Reason: strings.TrimPrefix(f.Reason, kind+": ")}); err == nil {
+		f.Broken = &o
+	}
+}
+
+// named wraps an object whose name is one.
+func (d *decoder) named(js []byte, kind string, value any) (Object, error) {
 	o, _ := NewObject(kind, value)
 	if err := validName(o.Ref.Name); err != nil {
-		d.fault(line, "%s: metadata.name: %v", kind, err)
-		return
+		return Object{}, fmt.Errorf("metadata.name: %w", err)
 	}
 	if o.Ref.Kind != KindNamespace && o.Ref.Kind != KindNode {
 		if o.Ref.Namespace == "" {
@@ -253,13 +275,12 @@ func (d *decoder) add(js []byte, kind string, value any, line int) {
 			o.Ref.Namespace = "default"
 		}
 		if !validLabel(o.Ref.Namespace) {
-			d.fault(line, "%s: metadata.namespace: %q is not a namespace name", kind, clip(o.Ref.Namespace))
-			return
+			return Object{}, fmt.Errorf("metadata.namespace: %q is not a namespace name", clip(o.Ref.Namespace))
 		}
 	}
 	sum := sha256.Sum256(js)
 	o.Revision, o.Time = hex.EncodeToString(sum[:6]), d.modified
-	d.out.Items = append(d.out.Items, Item{Line: line, Object: o})
+	return o, nil
 }
 
 // validName checks an object's name; row keys are made of it, so a "/" would be ambiguous.

@@ -15,6 +15,7 @@ import (
 type rawSpec interface {
 	// typed gives the object; warning names a field that its kind does not have.
 	typed() (value any, warning, err error)
+	meta() metav1.ObjectMeta
 }
 
 type rawServiceEntry struct {
@@ -23,6 +24,8 @@ type rawServiceEntry struct {
 	Spec              json.RawMessage `json:"spec"`
 	Status            json.RawMessage `json:"status"`
 }
+
+func (r *rawServiceEntry) meta() metav1.ObjectMeta { return r.ObjectMeta }
 
 func (r *rawServiceEntry) typed() (any, error, error) {
 	se := &ServiceEntry{Meta: r.ObjectMeta, Spec: &networking.ServiceEntry{}}
@@ -43,6 +46,8 @@ type rawWorkloadEntry struct {
 	Spec              json.RawMessage `json:"spec"`
 	Status            json.RawMessage `json:"status"`
 }
+
+func (r *rawWorkloadEntry) meta() metav1.ObjectMeta { return r.ObjectMeta }
 
 func (r *rawWorkloadEntry) typed() (any, error, error) {
 	we := &WorkloadEntry{Meta: r.ObjectMeta, Spec: &networking.WorkloadEntry{}}
@@ -80,6 +85,8 @@ type rawConfig struct {
 	message message
 }
 
+func (r *rawConfig) meta() metav1.ObjectMeta { return r.ObjectMeta }
+
 func (r *rawConfig) typed() (any, error, error) {
 	if len(r.Spec) == 0 { // says nothing, which is allowed
 		return &Config{Meta: r.ObjectMeta, Spec: r.message}, nil, nil
@@ -97,6 +104,8 @@ type rawOther struct {
 	Spec              json.RawMessage `json:"spec"`
 	Status            json.RawMessage `json:"status"`
 }
+
+func (r *rawOther) meta() metav1.ObjectMeta { return r.ObjectMeta }
 
 func (r *rawOther) typed() (any, error, error) { return &Other{Meta: r.ObjectMeta}, nil, nil }
 
