@@ -27,6 +27,7 @@ type world struct {
 	minHealth int32
 	failover  map[string]string // by region, nil without outlier detection
 	prefer    []string          // failoverPriority
+	subset    map[string]string // labels of the endpoints that are asked for
 }
 
 // naive decides about each endpoint by itself, from the text of the contract and without any of the
@@ -41,7 +42,7 @@ func (w *world) naive() map[string]uint64 {
 	weights := map[sent]uint64{}
 	scale := w.scale()
 	for _, e := range w.endpoints {
-		if !w.visible(e) || e.Health == model.Terminating || e.Health == model.Draining || e.Health == model.Unhealthy && w.minHealth > 0 {
+		if !w.inSubset(e) || !w.visible(e) || e.Health == model.Terminating || e.Health == model.Draining || e.Health == model.Unhealthy && w.minHealth > 0 {
 			continue
 		}
 		if w.tls != nil && w.tls.Mode == networking.ClientTLSSettings_ISTIO_MUTUAL && w.proxy.ClientTLS.Key == "" {
@@ -145,6 +146,18 @@ func (w *world) visible(e *model.Endpoint) bool {
 	return w.proxy.NetworkView == "" || e.Network == "" || slices.Contains(strings.Split(w.proxy.NetworkView, ","), e.Network)
 }
 
+// inSubset compares labels one by one; those of a place are what is known of it.
+func (w *world) inSubset(e *model.Endpoint) bool {
+	for k, v := range w.subset {
+		have := map[string]string{"tier": e.Labels["tier"], "topology.istio.io/network": e.Network, "topology.istio.io/cluster": string(e.Addr.Cluster),
+			"topology.kubernetes.io/region": e.Locality.Region, "topology.kubernetes.io/zone": e.Locality.Zone}[k]
+		if have != v {
+			return false
+		}
+	}
+	return true
+}
+
 func (w *world) mutual(e *model.Endpoint) bool {
 	if w.proxy.ClientTLS.Key == "" {
 		return false
@@ -232,6 +245,8 @@ func randomWorld(r *rand.Rand) *world {
 			[]string{"tier", "topology.istio.io/network", "topology.istio.io/cluster"}, []string{"topology.istio.io/network=n2", "tier=gold"})
 	}
 	w.proxy.Labels = gen.NewLabels(pick(r, nil, model.Labels{"tier": "gold"}, model.Labels{"tier": "silver"}))
+	w.subset = pick(r, nil, map[string]string{"tier": "gold"}, map[string]string{"tier": "silver", "topology.istio.io/cluster": "c2"}, map[string]string{"topology.istio.io/network": "n2"},
+		map[string]string{"topology.kubernetes.io/region": "r1", "topology.kubernetes.io/zone": "z1"}, map[string]string{"tier": "none"})
 	for i := range 1 + r.IntN(8) {
 		g := pushcontext.Gateway{Network: pick(r, "n2", "n3", "n4"), Cluster: pick[model.ClusterID](r, "", "c2", "c3")}
 		switch r.IntN(5) {
@@ -275,21 +290,32 @@ func (w *world) view() *pushcontext.ServiceView {
 	if w.failover == nil { // outlier detection, if any, is for minHealth alone
 		locality.Enabled = wrapperspb.Bool(false)
 	}
-	return underRules(cart(w.endpoints...), destination("shop", "r", p)).view(newMesh(func(m *settings) { m.gateways = w.gateways }))
+	rule := destination("shop", "r", p)
+	rule.Spec.Subsets = []*networking.Subset{{Name: "other", Labels: map[string]string{"tier": "gold"}}, {Name: "asked", Labels: w.subset}}
+	return underRules(cart(w.endpoints...), rule).view(newMesh(func(m *settings) { m.gateways = w.gateways }))
 }
 
-// TestSelectEqualsNaiveOracle: whatever the networks, gateways, families, localities and modes of mutual
-// TLS, what is sent is what the plain reading of the rules gives, to the last weight.
+// TestSelectEqualsNaiveOracle: whatever the networks, gateways, families, localities, modes of mutual
+// TLS and subsets, what is sent is what the plain reading of the rules gives, to the last weight.
 func TestSelectEqualsNaiveOracle(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(2, 71))
-	through, mixed := 0, 0
+	through, mixed, divided := 0, 0, 0
 	for i := range 4_000 {
 		w := randomWorld(rnd)
-		got := sentOf(assigned(t, w.view(), w.proxy))
-		if d := cmp.Diff(w.naive(), got); d != "" {
-			t.Fatalf("case %d: proxy on %q (view %q, %v/%v), DestinationRule %v, gateways %v\n(-naive +got):\n%s", i, w.proxy.Network, w.proxy.NetworkView, w.proxy.IPv4, w.proxy.IPv6, w.tls, w.gateways, d)
+		all := assignmentsOf(t, w.view(), w.proxy)
+		check := func(name string) map[string]uint64 {
+			got := sentOf(all[name])
+			if d := cmp.Diff(w.naive(), got); d != "" {
+				t.Fatalf("case %d, %s: proxy on %q (view %q, %v/%v), DestinationRule %v, subset %v, gateways %v\n(-naive +got):\n%s", i, name, w.proxy.Network, w.proxy.NetworkView, w.proxy.IPv4, w.proxy.IPv6, w.tls, w.subset, w.gateways, d)
+			}
+			return got
 		}
+		if len(check("outbound|80|asked|cart.shop.svc.cluster.local")) > 0 && w.subset != nil {
+			divided++
+		}
+		w.subset = nil
+		got := check("outbound|80||cart.shop.svc.cluster.local")
 		if strings.Contains(fmt.Sprint(got), ":15443") {
 			through++
 			if strings.Contains(fmt.Sprint(got), "10.0.0.") {
@@ -297,8 +323,8 @@ func TestSelectEqualsNaiveOracle(t *testing.T) {
 			}
 		}
 	}
-	if through < 600 || mixed < 400 {
-		t.Errorf("only %d cases go through gateways, %d of them also to endpoints: the test says little", through, mixed)
+	if through < 600 || mixed < 400 || divided < 600 {
+		t.Errorf("only %d cases go through gateways, %d of them also to endpoints, %d are of subsets: the test says little", through, mixed, divided)
 	}
 }
 
