@@ -161,7 +161,7 @@ func TestFolderBadReload(t *testing.T) {
 		"":                        "kubeconfig: empty",
 		"{}":                      "kubeconfig: no cluster in it",
 		kubeconfigOf("a/b", "e2"): errNoID.Error(),
-		strings.Replace(kubeconfigOf("east", "e2"), "token: abc", "tokenFile: abc", 1): `kubeconfig: tokenFile names a file of the hub's machine; put the content into token (or allow "tokenFile")`,
+		strings.Replace(kubeconfigOf("east", "e2"), "token: abc", "tokenFile: abc", 1): `kubeconfig: tokenFile names a file of the hub's machine; put the content into token (or --insecure-kubeconfig-options tokenFile)`,
 	} {
 		f := newFiles(t, Options{})
 		f.write("e", kubeconfigOf("east", "e1"))

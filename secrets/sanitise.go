@@ -106,7 +106,7 @@ func clusterRefusals(c *api.Cluster) []refusal {
 
 func userRefusals(u *api.AuthInfo) []refusal {
 	out := []refusal{
-		{u.Exec != nil, AllowExec, "exec " + aProgram + "; use a token or a certificate"},
+		{u.Exec != nil, AllowExec, "exec " + aProgram + ", which the hub's image does not have; use a token or a certificate"},
 		{u.ClientCertificate != "", AllowClientCertificate, "client-certificate " + aFile + "; put the content into client-certificate-data"},
 		{u.ClientKey != "", AllowClientKey, "client-key " + aFile + "; put the content into client-key-data"},
 		{u.TokenFile != "", AllowTokenFile, "tokenFile " + aFile + "; put the content into token"},
@@ -131,7 +131,7 @@ func (s *sanitiser) check(all []refusal) error {
 		case r.allow == "":
 			return errors.New(r.text)
 		default:
-			return fmt.Errorf("%s (or allow %q)", r.text, r.allow)
+			return fmt.Errorf("%s (or --insecure-kubeconfig-options %s)", r.text, r.allow)
 		}
 	}
 	return nil
@@ -214,7 +214,7 @@ func (s *sanitiser) server(text string) (secure bool, err error) {
 	case u.Scheme != "http":
 		return false, errors.New("server must be a URL like https://HOST:PORT")
 	case !s.allow.has(AllowHTTP):
-		return false, fmt.Errorf("server must use https (or allow %q)", AllowHTTP)
+		return false, fmt.Errorf("server must use https (or --insecure-kubeconfig-options %s)", AllowHTTP)
 	}
 	return false, nil
 }

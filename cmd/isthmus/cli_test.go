@@ -289,3 +289,18 @@ func TestBeforeTheFirstVersion(t *testing.T) {
 		t.Errorf("%d: %q", got.code, got.stderr)
 	}
 }
+
+// TestPrioritiesSayWhy: DETAIL is there when an endpoint is behind others.
+func TestPrioritiesSayWhy(t *testing.T) {
+	t.Parallel()
+	first, later := uint32(0), uint32(1)
+	es := []debug.Endpoint{{Address: "a", Priority: &first}, {Address: "b", Priority: &later, Detail: "another zone"}}
+	for n, want := range map[int]bool{1: false, 2: true} {
+		for _, wide := range []bool{false, true} {
+			table := endpointTable(es[:n], true, wide, debugtest.Now())
+			if i := slices.Index(table.Header, "DETAIL"); (i >= 0) != want || want && table.Rows[1][i] != "another zone" {
+				t.Errorf("%v %v", table.Header, table.Rows)
+			}
+		}
+	}
+}

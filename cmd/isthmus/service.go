@@ -97,7 +97,7 @@ func newServiceExplain(now func() time.Time) *cobra.Command {
 		Short: "Explain where a service's endpoints come from, and why others are left out",
 		Long: `Explain a service: who defines it and whose definition is in force, what they disagree on, and for
 each endpoint its source, health, locality and network, or the reason why it is left out. With --proxy it
-answers for one connected proxy: priorities and weights as that proxy is sent them.
+answers for one connected proxy: priorities and weights as that proxy is sent them, and why a priority is not 0.
 
 HOST may be short: "reviews" or "reviews.shop" stands for "reviews.shop.svc.cluster.local" while that is
 the only one. PROXY is POD.NAMESPACE or a full node id.`,
@@ -260,7 +260,8 @@ func conflictTable(cs []debug.Conflict) *output.Table {
 }
 
 func endpointTable(es []debug.Endpoint, forProxy, wide bool, now time.Time) *output.Table {
-	t := &output.Table{Header: []string{"ADDRESS", "CLUSTER", "PORT", "HEALTH", "PRIORITY", "WEIGHT", "VIA", "LOCALITY", "NETWORK", "SHARD", "OBJECT", "REVISION", "AGE", "WORKLOAD", "TLS"}}
+	t := &output.Table{Header: []string{"ADDRESS", "CLUSTER", "PORT", "HEALTH", "PRIORITY", "WEIGHT", "VIA", "LOCALITY", "NETWORK", "SHARD", "OBJECT", "REVISION", "AGE", "DETAIL", "WORKLOAD", "TLS"}}
+	behind := false // some have not the best priority
 	for _, e := range es {
 		if e.Reason != "" {
 			continue
@@ -270,13 +271,17 @@ func endpointTable(es []debug.Endpoint, forProxy, wide bool, now time.Time) *out
 			priority = strconv.FormatUint(uint64(*e.Priority), 10)
 		}
 		t.Add(e.Address, e.Cluster, e.Port, e.Health, priority, strconv.FormatUint(uint64(e.Weight), 10), e.Via, e.Locality, e.Network,
-			e.Source.Shard, e.Source.Object, e.Source.Revision, age(e.Source.Time, now), e.Workload, e.TLSMode)
+			e.Source.Shard, e.Source.Object, e.Source.Revision, age(e.Source.Time, now), e.Detail, e.Workload, e.TLSMode)
+		behind = behind || e.Detail != ""
 	}
 	if !wide {
 		t.Drop(2)
 	}
 	if !forProxy {
 		t.Without("PRIORITY", "VIA")
+	}
+	if !behind {
+		t.Without("DETAIL")
 	}
 	return t
 }

@@ -125,7 +125,11 @@ func (h *handler) explainerFor(pc *pushcontext.PushContext, r *http.Request) (fu
 		x.Proxy, x.Reason, x.Rule = p.NodeID, unseen(pc, v, reader), rule(pc, v, reader.Namespace)
 		for _, port := range v.Shape.Ports {
 			for _, d := range verdicts(v, class, port) {
-				x.Endpoints = append(x.Endpoints, verdict(port.Name, d, x.Reason))
+				e := verdict(port.Name, d, x.Reason)
+				if e.Priority != nil && *e.Priority > 0 {
+					e.Detail = gen.ExplainPriority(v, class, port, d.Endpoint)
+				}
+				x.Endpoints = append(x.Endpoints, e)
 			}
 		}
 		return withLeftOut(x, v)

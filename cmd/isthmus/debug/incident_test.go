@@ -88,3 +88,32 @@ func TestIncident96SourcesSurviveTheMerge(t *testing.T) {
 		}
 	}
 }
+
+// TestPrioritiesSayWhy: what a proxy uses after others says what puts it there.
+func TestPrioritiesSayWhy(t *testing.T) {
+	t.Parallel()
+	o := options()
+	pc := debugtest.Hub().Current()
+	pc.Service(model.ServiceKey{Namespace: "shop", Host: debugtest.Host}).Shape.Mesh.GatewayNetworks = nil // one network
+	o.Snapshot = func() *pushcontext.PushContext { return pc }
+	w := serve(o, local("/debug/servicez?host="+debugtest.Host+"&proxyID=sidecar~10.10.0.5~web-1.shop~shop.svc.cluster.local"))
+	var xs []debug.Explanation
+	if err := json.Unmarshal(w.Body.Bytes(), &xs); err != nil || w.Code != http.StatusOK || len(xs) != 1 {
+		t.Fatalf("%d %v %s", w.Code, err, w.Body)
+	}
+	later := 0
+	for _, e := range xs[0].Endpoints {
+		switch {
+		case e.Priority == nil:
+		case *e.Priority == 0 && e.Detail != "":
+			t.Errorf("%s, which is used first: %s", e.Address, e.Detail)
+		case *e.Priority > 0:
+			if later++; e.Cluster != "west" || !strings.Contains(e.Detail, "its cluster is out of contact") {
+				t.Errorf("%s of %s: %q", e.Address, e.Cluster, e.Detail)
+			}
+		}
+	}
+	if later == 0 {
+		t.Errorf("nothing is used later: %+v", xs[0].Endpoints)
+	}
+}

@@ -152,7 +152,7 @@ type Endpoint struct {
 	ServiceAccount string  `json:"serviceAccount,omitempty"`
 	Source         Source  `json:"source"`
 	Reason         string  `json:"reason,omitempty"` // why it is left out; "" = it is used
-	Detail         string  `json:"detail,omitempty"`
+	Detail         string  `json:"detail,omitempty"` // of the reason, or why its priority is not the best
 }
 
 // Explanation is what /debug/servicez answers for one service.
