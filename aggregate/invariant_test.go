@@ -44,7 +44,8 @@ func TestI1DeltasNameEveryChange(t *testing.T) {
 		w.attach(worldKeys[0])
 		w.start()
 		seen, at := map[string]*pushcontext.HostView{}, uint64(0)
-		for range 400 {
+		routing := newFollower()
+		for range 600 {
 			w.step()
 			if w.pick(10) != 0 {
 				continue
@@ -58,6 +59,10 @@ func TestI1DeltasNameEveryChange(t *testing.T) {
 				seen[name] = pc.Host(name)
 			}
 			at = pc.Version
+			routing.follow(pc, d)
+			if what := routing.lags(pc); what != "" {
+				t.Fatalf("version %d: following deltas gives other %s than the snapshot", pc.Version, what)
+			}
 			maps.DeleteFunc(seen, func(_ string, v *pushcontext.HostView) bool { return v == nil })
 			if now := maps.Collect(pc.Hosts()); !maps.EqualFunc(seen, now, sentAlike) {
 				t.Fatalf("version %d: following deltas gives other hosts than the snapshot", pc.Version)

@@ -28,7 +28,7 @@ func Rebuild(shards map[model.ShardKey]*model.ShardState, o Options) Rebuilt {
 	b := r.basis(shards, o)
 	out := Rebuilt{
 		Mesh: b.mesh.view, Networks: b.networks.resolved, Hosts: b.networks.hosts, Conflicts: b.conflicts,
-		Gateways: b.gateways, Unclaimed: b.routes.unclaimed, Scopes: b.scopes.published,
+		Gateways: b.gateways, VirtualServices: b.routes.all, Unclaimed: b.routes.unclaimed, Scopes: b.scopes.published,
 	}
 	for _, views := range r.merge(&b) {
 		out.Services = append(out.Services, views...)
@@ -39,14 +39,15 @@ func Rebuild(shards map[model.ShardKey]*model.ShardState, o Options) Rebuilt {
 
 // Rebuilt is what a snapshot must hold.
 type Rebuilt struct {
-	Services  []*pushcontext.ServiceView
-	Mesh      *pushcontext.MeshView
-	Networks  pushcontext.Networks
-	Hosts     []string // names to resolve
-	Conflicts []pushcontext.Conflict
-	Gateways  *pushcontext.GatewaysView
-	Unclaimed []pushcontext.UnclaimedHosts
-	Scopes    *pushcontext.Scopes
+	Services        []*pushcontext.ServiceView
+	Mesh            *pushcontext.MeshView
+	Networks        pushcontext.Networks
+	Hosts           []string // names to resolve
+	Conflicts       []pushcontext.Conflict
+	Gateways        *pushcontext.GatewaysView
+	VirtualServices []*pushcontext.VirtualService
+	Unclaimed       []pushcontext.UnclaimedHosts
+	Scopes          *pushcontext.Scopes
 }
 
 // basis derives settings and configuration by looking at every row.

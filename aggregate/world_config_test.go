@@ -81,6 +81,11 @@ func (w *world) rule() *networking.DestinationRule {
 	if w.pick(2) == 0 {
 		r.TrafficPolicy = &networking.TrafficPolicy{Tls: &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_TLSmode(w.pick(4))}}
 	}
+	if w.pick(4) == 0 {
+		r.TrafficPolicy = &networking.TrafficPolicy{LoadBalancer: &networking.LoadBalancerSettings{LbPolicy: &networking.LoadBalancerSettings_ConsistentHash{
+			ConsistentHash: &networking.LoadBalancerSettings_ConsistentHashLB{},
+		}}}
+	}
 	if w.pick(2) == 0 {
 		r.Subsets = []*networking.Subset{{Name: fmt.Sprint("v", w.pick(3)), Labels: w.labels()}}
 	}
@@ -106,7 +111,7 @@ func (w *world) gateway() *networking.Gateway {
 	g := &networking.Gateway{Selector: w.labels()}
 	for range w.pick(3) {
 		g.Servers = append(g.Servers, &networking.Server{
-			Port: &networking.Port{Number: uint32(w.pick(3)) * 15443}, Hosts: []string{"*.local"},
+			Port: &networking.Port{Number: uint32(w.pick(3)) * 15443}, Hosts: [][]string{{"*.local"}, {"*"}, {"ns/*.example", "other/*"}, {"./" + host(w.name())}}[w.pick(4)],
 			Tls: &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_TLSmode(2 + w.pick(2))},
 		})
 	}

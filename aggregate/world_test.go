@@ -41,7 +41,7 @@ func (w *world) name() string { return fmt.Sprintf("s%d", w.pick(5)) }
 // object makes a random row. All members use the same names and address ranges.
 func (w *world) object(k model.ShardKey) model.Object {
 	w.gen++
-	switch w.pick(18) {
+	switch w.pick(20) {
 	case 0, 1, 2:
 		return w.service(k)
 	case 3, 4, 5, 6, 7:
@@ -50,8 +50,8 @@ func (w *world) object(k model.ShardKey) model.Object {
 		return w.workload(k)
 	case 11, 12, 13, 14, 15:
 		return w.policy(k)
-	case 16:
-		return &model.Config{Kind: "VirtualService", Namespace: "ns", Name: w.name(), NotServed: w.pick(2) == 0, Source: w.source(k, "VirtualService", w.name())}
+	case 16, 17, 18:
+		return w.routing(k)
 	}
 	return w.meshConfig(k)
 }
@@ -80,6 +80,7 @@ func (w *world) service(k model.ShardKey) *model.Service {
 	}
 	s.ClusterLocal = w.pick(6) == 0
 	w.expose(s)
+	w.address(s)
 	if w.pick(5) == 0 {
 		s.Host, s.ClusterSet, s.ClusterLocal = name+".ns.svc.clusterset.local", true, false
 		s.Source.Object.Kind = []string{"Service", "ServiceImport"}[w.pick(2)]
@@ -137,6 +138,9 @@ func (w *world) meshConfig(k model.ShardKey) *model.Config {
 		spec.ServiceSettings = []*meshconfig.MeshConfig_ServiceSettings{{
 			Settings: &meshconfig.MeshConfig_ServiceSettings_Settings{ClusterLocal: true}, Hosts: []string{host(w.name())},
 		}}
+	}
+	if w.pick(3) == 0 {
+		spec.DefaultVirtualServiceExportTo = []string{"."}
 	}
 	if w.pick(3) == 0 {
 		spec.DefaultServiceExportTo, spec.DefaultDestinationRuleExportTo = []string{"."}, []string{"."}
@@ -250,6 +254,7 @@ func (w *world) check(seed uint64) {
 	}
 	w.checkRows(seed, pc, states)
 	w.checkConfig(seed, pc, rebuilt)
+	w.checkRouting(seed, pc, rebuilt)
 }
 
 // checkConfig compares what the snapshot says of the mesh as a whole.

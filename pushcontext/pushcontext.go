@@ -44,7 +44,7 @@ type Reader struct {
 }
 
 // ScopeOf gives what is addressed to a workload; nil if nothing is.
-func (p *PushContext) ScopeOf(k ScopeKey) *Scope { return p.scopes.of(k) }
+func (p *PushContext) ScopeOf(k ScopeKey) *Scope { return p.scopes.Of(k) }
 
 // Unclaimed are the hosts of VirtualServices of sidecars that no service has: PortView.Unclaimed of every port.
 func (p *PushContext) Unclaimed() []UnclaimedHosts { return p.unclaimed }

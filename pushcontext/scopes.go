@@ -131,8 +131,8 @@ func (s *Scopes) Space(namespace string) *ScopeSpace {
 	return s.spaces[namespace]
 }
 
-// of gives what is said to a workload; nil for nothing.
-func (s *Scopes) of(k ScopeKey) *Scope {
+// Of gives what is said to a workload; nil for nothing.
+func (s *Scopes) Of(k ScopeKey) *Scope {
 	if s == nil {
 		return nil
 	}
