@@ -102,7 +102,8 @@ type table struct {
 	caches []*hostCache // of each service
 	// unclaimed are the hosts of VirtualServices in force that no service has; numbered after the services.
 	unclaimed []unclaimedHost
-	addresses bool // some of these are addresses
+	addresses bool           // some of these are addresses
+	byHost    map[string]int // services; made once an alias asks for it
 
 	short     bool   // the proxy's DNS domain ends like the mesh's, so short names hold
 	namespace string // in which the proxy's workload resolves names, "" if it is in none
@@ -181,6 +182,10 @@ func canonical(host string) string { return strings.TrimSuffix(strings.ToLower(h
 func (t *table) host(i int) ([]byte, error) {
 	s := &t.placed.services[i]
 	k, whole := t.key(i)
+	to := t.meant(i)
+	if to != s && !k.routes.applies(t.view.Number) {
+		k.routes, whole = routesFor(to.shape, t.class, t.view.Number), false
+	}
 	cache := t.caches[i]
 	if whole {
 		if b := cache.get(k); b != nil {
@@ -194,7 +199,7 @@ func (t *table) host(i int) ([]byte, error) {
 	if len(domains) == 0 {
 		return nil, nil
 	}
-	tagged, err := taggedHost(virtualHost(s, domains, k.routes))
+	tagged, err := taggedHost(virtualHost(s, to, domains, k.routes))
 	if err != nil {
 		return nil, err
 	}
@@ -313,14 +318,32 @@ func (t *table) free(i int, domains []string) []string {
 	return out
 }
 
-// virtualHost has the routes of the VirtualService in force, or one to the service itself.
-func virtualHost(s *placed, domains []string, k routeKey) *routev3.VirtualHost {
+// virtualHost has the routes of the VirtualService in force, or one to the service that is meant.
+func virtualHost(s, meant *placed, domains []string, k routeKey) *routev3.VirtualHost {
 	routes, ok := k.routes(s.port.Number, s.shape.Mesh)
 	if !ok {
-		routes = []*routev3.Route{defaultRoute(s, k.rule)}
+		routes = []*routev3.Route{defaultRoute(meant, k.rule)}
 	}
 	return &routev3.VirtualHost{
 		Name: sniffedRoute(s.shape.Key.Host, s.port.Number), Domains: domains, IncludeRequestAttemptCount: true, Routes: routes}
+}
+
+// meant gives the service that service i is another name of, if the proxy sees that one at the port; else itself.
+func (t *table) meant(i int) *placed {
+	s := &t.placed.services[i]
+	if s.shape.Alias == "" {
+		return s
+	}
+	if t.byHost == nil {
+		t.byHost = make(map[string]int, len(t.placed.services))
+		for j := range t.placed.services {
+			t.byHost[t.placed.services[j].shape.Key.Host] = j
+		}
+	}
+	if j, ok := t.byHost[s.shape.Alias]; ok {
+		return &t.placed.services[j]
+	}
+	return s
 }
 
 // defaultRoute sends all requests to the service.

@@ -85,7 +85,7 @@ func (Routes) Build(v pushcontext.View, c Class, name string) ([]byte, error) {
 // ownTable routes every host to one service: its listener's address has told it apart already.
 func ownTable(name string, s *placed, k routeKey) ([]byte, error) {
 	out := &routev3.RouteConfiguration{
-		Name: name, VirtualHosts: []*routev3.VirtualHost{virtualHost(s, []string{"*"}, k)},
+		Name: name, VirtualHosts: []*routev3.VirtualHost{virtualHost(s, s, []string{"*"}, k)},
 		ValidateClusters: no(), IgnorePortInHostMatching: true,
 	}
 	if k.service != nil && slices.ContainsFunc(k.service.Spec.GetHttp(), largeBody) {
