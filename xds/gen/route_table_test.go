@@ -161,8 +161,8 @@ func TestHostsOfNoService(t *testing.T) {
 		t.Error(d)
 	}
 	other := leadsTo(routeTable(t, v, sidecar("c1", "other", sidecarScope(nil, importing("shop", cartHost)))))
-	if _, ok := other["a.example:80"]; ok || other["allow_any"] == "" {
-		t.Errorf("what a Sidecar does not import is there: %v", other)
+	if _, ok := other["*.example:80"]; ok || other["A.example:80"] != "→newer" {
+		t.Errorf("a Sidecar that imports a VirtualService for all hosts, and not the older one, has %v", other)
 	}
 	if _, ok := leadsTo(routeTable(t, v, router("c1", "shop")))["a.example:80"]; ok {
 		t.Error("a router has routes of sidecars")
