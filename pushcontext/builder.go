@@ -152,6 +152,7 @@ type step struct {
 	followed   []weak.Pointer[Memo]
 	unclaimed  []UnclaimedHosts
 	gateways   bool   // they changed
+	names      bool   // what host names stand for changed
 	buf        []byte // scratch
 }
 
@@ -172,6 +173,7 @@ func (s *step) service(c Change) {
 	} else {
 		s.endpoints[c.Key.Host] = struct{}{}
 	}
+	s.names = s.names || changed || old.direct() || c.View.direct()
 	s.setHost(c, changed)
 	s.setInstances(c.Key, old, c.View)
 }
@@ -330,11 +332,34 @@ func (s *step) freeze(c Commit) *PushContext {
 	for n, pc := range s.dirtyPorts {
 		s.setPort(n, pc)
 	}
+	hosts := s.hosts.freeze()
 	return &PushContext{
 		Version: s.version, Time: c.Time, Mesh: s.base.Mesh, Shards: c.Shards, Configs: c.Configs, Networks: c.Networks, Conflicts: c.Conflicts, NoService: c.NoService,
 		Gateways: c.Gateways, VirtualServices: c.VirtualServices, scopes: c.Scopes, unclaimed: s.unclaimed, noTargets: s.base.noTargets,
-		hosts: s.hosts.freeze(), ports: s.ports.freeze(), instances: s.instances.freeze(),
+		names: s.nameView(hosts),
+		hosts: hosts, ports: s.ports.freeze(), instances: s.instances.freeze(),
 	}
+}
+
+// nameView looks at the hosts of the new snapshot, so that none of an old one is kept.
+func (s *step) nameView(hosts cowMap[string, *HostView]) *NamesView {
+	v, old := &NamesView{Mesh: s.base.Mesh, hosts: hosts}, s.base.names
+	switch {
+	case old == nil:
+		v.stamp(s.version)
+	case s.names:
+		v.stamp(s.version)
+		s.follow(&v.memo, &old.memo)
+	default:
+		v.stamp(old.rev)
+		v.memo.adopt(&old.memo)
+	}
+	return v
+}
+
+// direct reports whether a service is reached at the addresses of its endpoints, which its name stands for.
+func (v *ServiceView) direct() bool {
+	return v != nil && v.Shape.Native && v.Shape.Resolution == model.Passthrough
 }
 
 func (s *step) delta(c Commit, prev *PushContext) *Delta {
@@ -357,7 +382,7 @@ func (s *step) delta(c Commit, prev *PushContext) *Delta {
 	return &Delta{
 		From: s.version - 1, To: s.version, Mesh: c.Mesh != nil, Reasons: slices.Compact(slices.Sorted(slices.Values(c.Reasons))),
 		Endpoints: slices.Sorted(maps.Keys(s.endpoints)), Shape: slices.Sorted(maps.Keys(s.shape)),
-		Ports: slices.Sorted(maps.Keys(ports)), Instances: slices.Compact(s.moved), Gateways: s.gateways, Scopes: slices.Compact(slices.Sorted(slices.Values(c.Scoped))),
+		Ports: slices.Sorted(maps.Keys(ports)), Instances: slices.Compact(s.moved), Gateways: s.gateways, Names: s.names, Scopes: slices.Compact(slices.Sorted(slices.Values(c.Scoped))),
 	}
 }
 

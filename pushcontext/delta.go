@@ -19,6 +19,7 @@ type Delta struct {
 	Instances []model.InstanceKey // workload addresses whose targets, locality or network differ
 	Scopes    []string            // namespaces in which workloads may have another scope; "*" for all
 	Gateways  bool                // some Gateway differs, or what is bound to one
+	Names     bool                // some service differs, or an address of an endpoint that is dialed by name
 	Mesh      bool                // mesh-wide settings differ: so does every view
 	Reasons   []string            // why ("endpoint", "service", "cluster" …), for logs and metrics
 }
@@ -54,6 +55,10 @@ func (d *Delta) Keys(kind ViewKind, r *Reader) iter.Seq[ViewKey] {
 			}
 		case ViewGateways:
 			if d.Gateways || d.Mesh {
+				yield(ViewKey{Kind: kind})
+			}
+		case ViewNames:
+			if d.Names || d.Mesh {
 				yield(ViewKey{Kind: kind})
 			}
 		case ViewMesh:
@@ -101,6 +106,7 @@ func merge(ds []*Delta) *Delta {
 		From: ds[0].From, To: ds[len(ds)-1].To,
 		Mesh:      slices.ContainsFunc(ds, func(d *Delta) bool { return d.Mesh }),
 		Gateways:  slices.ContainsFunc(ds, func(d *Delta) bool { return d.Gateways }),
+		Names:     slices.ContainsFunc(ds, func(d *Delta) bool { return d.Names }),
 		Scopes:    union(ds, strings.Compare, func(d *Delta) []string { return d.Scopes }),
 		Endpoints: union(ds, strings.Compare, func(d *Delta) []string { return d.Endpoints }),
 		Shape:     union(ds, strings.Compare, func(d *Delta) []string { return d.Shape }),

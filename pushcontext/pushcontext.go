@@ -31,6 +31,7 @@ type PushContext struct {
 	ports     cowMap[uint16, *PortView]
 	instances cowMap[model.InstanceKey, *InstanceView]
 	noTargets *TargetsView
+	names     *NamesView
 	scopes    *Scopes
 	unclaimed []UnclaimedHosts // as in every PortView
 }
@@ -138,6 +139,8 @@ func (p *PushContext) View(key ViewKey, r *Reader) (v View, rev uint64) {
 		if v := p.Gateways; v != nil {
 			return v, v.rev
 		}
+	case ViewNames:
+		return p.names, p.names.rev
 	case ViewMesh:
 		return p.Mesh, p.Mesh.rev
 	}
@@ -218,7 +221,7 @@ func (p *PushContext) Keys(kind ViewKind) iter.Seq[ViewKey] {
 					return
 				}
 			}
-		case ViewTargets, ViewPeers, ViewGateways, ViewMesh:
+		case ViewTargets, ViewPeers, ViewGateways, ViewNames, ViewMesh:
 			yield(ViewKey{Kind: kind})
 		}
 	}

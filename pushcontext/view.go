@@ -1,6 +1,7 @@
 package pushcontext
 
 import (
+	"iter"
 	"net/netip"
 	"time"
 
@@ -11,8 +12,8 @@ import (
 type ViewKind uint8
 
 // The view kinds. A key of kind ViewService or ViewShape names a host, which is resolved to one
-// service for the reader (see [HostView.Resolve]); ViewTargets, ViewPeers, ViewGateways and ViewMesh exist once per
-// reader.
+// service for the reader (see [HostView.Resolve]); ViewTargets, ViewPeers, ViewGateways, ViewNames and ViewMesh
+// exist once per reader.
 const (
 	ViewService  ViewKind = iota // *ServiceView: shape and endpoints
 	ViewShape                    // *ShapeView: everything but the endpoints
@@ -20,6 +21,7 @@ const (
 	ViewTargets                  // *TargetsView: what the reader's own workload serves
 	ViewPeers                    // *PeersView: the endpoints of the first service that the reader's own workload serves
 	ViewGateways                 // *GatewaysView: all Gateways, with the VirtualServices bound to them
+	ViewNames                    // *NamesView: every service, for the names that proxies resolve
 	ViewMesh                     // *MeshView: mesh-wide settings
 )
 
@@ -136,6 +138,17 @@ type ServiceView struct {
 	Demoted   []model.ShardKey // stale for so long that other members see their endpoints at lower priority; sorted
 	peers     PeersView        // set by the Builder
 }
+
+// NamesView is every service: what the addresses behind host names are worked out from. It is another one when a
+// service is, or when only the endpoints of one are that is reached at their own addresses.
+type NamesView struct {
+	base
+	Mesh  *MeshView
+	hosts cowMap[string, *HostView]
+}
+
+// Hosts yields every host, in no particular order.
+func (v *NamesView) Hosts() iter.Seq2[string, *HostView] { return v.hosts.all() }
 
 // PeersView is a service as those that serve it look at it: among its endpoints are a proxy's peers, the
 // instances of its own workload.
