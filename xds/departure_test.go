@@ -40,7 +40,7 @@ func TestRefusedProxiesShow(t *testing.T) {
 				reg, log := prometheus.NewRegistry(), &written{}
 				r := newRig(t, func(o *xds.Options) {
 					o.Registerer, o.Log = reg, log.logger()
-					o.KnownCluster = func(c model.ClusterID) bool { return c == "c1" }
+					o.KnownClusters = func() []model.ClusterID { return []model.ClusterID{"c1"} }
 				})
 				for i := range 40 {
 					p := r.greet(tt.node(t, i))

@@ -115,14 +115,14 @@ func TestBadInput(t *testing.T) {
 		"type":           {&corev3.Node{Id: "ztunnel~1.1.1.1~a.b~c"}, gen.ClusterURL, nil, codes.InvalidArgument, `type "ztunnel" is not served`},
 		"ip":             {&corev3.Node{Id: "sidecar~nope~a.b~c"}, gen.ClusterURL, nil, codes.InvalidArgument, `"nope" is not an IP address`},
 		"instance ips":   {&corev3.Node{Id: good.Id, Metadata: metadata(t, map[string]any{"CLUSTER_ID": "c1", "INSTANCE_IPS": "1.1.1.1,x"})}, gen.ClusterURL, nil, codes.InvalidArgument, `INSTANCE_IPS: "x"`},
-		"cluster":        {&corev3.Node{Id: good.Id, Metadata: metadata(t, map[string]any{"CLUSTER_ID": "mars"})}, gen.ClusterURL, nil, codes.InvalidArgument, `cluster "mars"`},
+		"cluster":        {&corev3.Node{Id: good.Id, Metadata: metadata(t, map[string]any{"CLUSTER_ID": "mars"})}, gen.ClusterURL, nil, codes.InvalidArgument, `cluster "mars", which this hub does not know; it knows c0, c1: check`},
 		"type url":       {good, "type.googleapis.com/no.such.Thing", nil, codes.InvalidArgument, `"type.googleapis.com/no.such.Thing" is not known`},
 		"too many names": {good, gen.EndpointURL, []string{"a", "b", "c", "d"}, codes.ResourceExhausted, "limit is 3"},
 		"too large":      {good, gen.EndpointURL, []string{strings.Repeat("x", 5<<20)}, codes.ResourceExhausted, "larger than max"},
 	}
 	r := newRig(t, func(o *xds.Options) {
 		o.MaxNames = 3
-		o.KnownCluster = func(c model.ClusterID) bool { return c == "c1" }
+		o.KnownClusters = func() []model.ClusterID { return []model.ClusterID{"c0", "c1"} }
 	})
 	l := r.link()
 	for name, tt := range tests {

@@ -32,8 +32,8 @@ type Options struct {
 	// Ready is the serving gate: streams are refused until it reports true. Default: when the hub has
 	// a snapshot.
 	Ready func() bool
-	// KnownCluster says whether a proxy of the cluster may connect. Default: any.
-	KnownCluster func(model.ClusterID) bool
+	// KnownClusters are those that proxies may be of. Default: any.
+	KnownClusters func() []model.ClusterID
 	// ClusterAliases maps names that nodes use to the clusters that are meant.
 	ClusterAliases map[model.ClusterID]model.ClusterID
 	// InlineHosts keeps virtual hosts in their route tables for proxies, too, that take them one by one.

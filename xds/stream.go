@@ -3,9 +3,11 @@ package xds
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -261,9 +263,9 @@ func (st *stream) introduce(r *wire.Request) error {
 		st.claimed = claimedID(r.Node)
 		return err
 	}
-	if known := st.s.opt.KnownCluster; known != nil && !known(id.class.Cluster) {
+	if err := st.s.checkCluster(id); err != nil {
 		st.refusal, st.claimed = refusedCluster, id.id
-		return invalid("node %s is of cluster %q, which this hub does not know; check the node metadata CLUSTER_ID", id.id, id.class.Cluster)
+		return err
 	}
 	id.class.VHDS = id.vhds && st.protocol == wire.Delta && id.class.Type == gen.Sidecar && st.s.virtualHosts()
 	st.id = id
@@ -284,6 +286,27 @@ func (st *stream) concern(on bool) {
 	if st.id.class.Type == gen.Sidecar {
 		st.s.interest.setNamespace(st.slot, st.id.class.Namespace, on)
 	}
+}
+
+// checkCluster refuses proxies of clusters that are not known.
+func (s *Server) checkCluster(id *identity) error {
+	if s.opt.KnownClusters == nil {
+		return nil
+	}
+	known := s.opt.KnownClusters()
+	if slices.Contains(known, id.class.Cluster) {
+		return nil
+	}
+	const some = 10
+	var names []string
+	for _, c := range known[:min(len(known), some)] {
+		names = append(names, string(c))
+	}
+	if len(known) > some {
+		names = append(names, fmt.Sprintf("and %d more", len(known)-some))
+	}
+	return invalid("node %s is of cluster %q, which this hub does not know; it knows %s: check the node metadata CLUSTER_ID, or let the hub take it for one of these with --cluster-aliases",
+		id.id, id.class.Cluster, strings.Join(names, ", "))
 }
 
 // foreign answers a type that has no resources: with nothing, once per subscription.

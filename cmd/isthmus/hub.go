@@ -49,7 +49,7 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 	h.xds = xds.NewServer(xds.Options{
 		Generators: gen.All(), Log: log, Registerer: h.metrics, MaxAge: o.maxConnectionAge,
 		MaxRequest: o.maxRequestBytes, MemoBytes: max(o.encodedCacheBytes, 1), // 0 would be the default
-		Ready: func() bool { return h.ready() == nil }, KnownCluster: h.knows, ClusterAliases: o.clusterAliases(),
+		Ready: func() bool { return h.ready() == nil }, KnownClusters: h.clusters, ClusterAliases: o.clusterAliases(),
 		InlineHosts: !o.vhds,
 		OnPushCost:  func(d time.Duration) { h.controller.PushCost(d) },
 	})
@@ -97,11 +97,15 @@ func (o *serveOptions) clusterAliases() map[model.ClusterID]model.ClusterID {
 	return out
 }
 
-// knows reports whether a cluster is attached: a proxy of any other would be in none.
-func (h *hub) knows(c model.ClusterID) bool {
-	return slices.ContainsFunc(h.controller.Shards(), func(s pushcontext.ShardInfo) bool {
-		return s.Key.Cluster == c && !s.Key.Provider.OfHub()
-	})
+// clusters are those that are attached, sorted: a proxy of any other would be in none.
+func (h *hub) clusters() (out []model.ClusterID) {
+	for _, s := range h.controller.Shards() {
+		if !s.Key.Provider.OfHub() {
+			out = append(out, s.Key.Cluster)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // sidecars are where the connected ones are.
