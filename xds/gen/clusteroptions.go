@@ -160,7 +160,7 @@ func applyTraffic(out *draft, d destination, c Class) {
 	applyUpgrade(out, d)
 	applyPool(out, d.shape.Mesh, p.pool)
 	applyRetryBudget(out, d.rule.retries)
-	if out.GetType() != clusterv3.Cluster_ORIGINAL_DST {
+	if out.LbPolicy != clusterv3.Cluster_CLUSTER_PROVIDED {
 		applyBalancer(out, d.rule.balancer, p.weighted)
 		applyOutlier(out, p.outlier)
 	}

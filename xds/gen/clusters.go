@@ -67,6 +67,9 @@ func (Clusters) Scope(v pushcontext.View) string {
 
 func shapeTraits(s *pushcontext.ShapeView) Traits {
 	t := typeTraits(s) | tlsTraits(s) | passthroughTraits(s) | TraitSelf
+	if s.Resolution == model.DynamicDNS {
+		t |= TraitFamilies
+	}
 	if s.Resolution.IsDNS() {
 		t |= endpointTraits(s) | inlineSpread(s).traits() | TraitFamilies
 		if hasInlineTwins(s) {
@@ -85,9 +88,7 @@ func shapeTraits(s *pushcontext.ShapeView) Traits {
 func (Clusters) Names(v pushcontext.View, c Class) []string {
 	switch v := v.(type) {
 	case *pushcontext.ShapeView:
-		if served(v) {
-			return append(outboundNames(v, c), passthroughNames(v, c)...)
-		}
+		return append(outboundNames(v, c), passthroughNames(v, c)...)
 	case *pushcontext.TargetsView:
 		return inboundNames(v, c)
 	case *pushcontext.MeshView:
@@ -140,7 +141,7 @@ func outboundNames(s *pushcontext.ShapeView, c Class) []string {
 
 func outboundCluster(s *pushcontext.ShapeView, c Class, name string) *draft {
 	d, ok := destinationNamed(s, c, name)
-	if !ok || !served(s) {
+	if !ok {
 		return nil
 	}
 	out := baseCluster(s.Mesh, name)
@@ -149,6 +150,8 @@ func outboundCluster(s *pushcontext.ShapeView, c Class, name string) *draft {
 	switch {
 	case d.pushed(c):
 		edsCluster(out)
+	case s.Resolution == model.DynamicDNS:
+		dynamicCluster(out, s.Mesh, c)
 	case d.resolved(c):
 		dnsCluster(out, s, selectEndpoints(inlineCandidates(d), c), c)
 	default:

@@ -131,6 +131,12 @@ func clusterScenarios() []scenario {
 			"proxied-simple": proxied(tls(simpleTLS), networking.TrafficPolicy_ProxyProtocol_V1), "revoked": tls(&networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, CaCertificates: ca, CaCrl: ca}),
 			"upgraded": {Tls: simpleTLS, ConnectionPool: everyPool()}, "named-ca": tls(&networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, CaCertCredentialName: "x"}),
 		})},
+		{name: "dynamic-dns", mesh: newMesh(tuned), only: only, class: sidecar("c1", "shop", secured, func(c *gen.Class) { c.IPv6 = true }), services: []svc{
+			underSubsets(svc{host: "*.example.com", ns: "shop", ports: []model.Port{httpPort(80), {Name: "tls", Number: 443, Protocol: model.ProtocolTLS}}, resolution: model.DynamicDNS,
+				edit: func(s *pushcontext.ShapeView) { s.External = true }}, "v1"),
+			underRules(svc{host: "*.example.org", ns: "shop", ports: []model.Port{httpPort(80)}, resolution: model.DynamicDNS}, destination("shop", "r", tls(&networking.ClientTLSSettings{
+				Mode: networking.ClientTLSSettings_SIMPLE, CaCertificates: ca}))),
+			underRules(svc{host: "*.example.net", ns: "shop", ports: []model.Port{httpPort(80)}, resolution: model.DynamicDNS}, destination("shop", "r", balanced(hashed(ringHash(5)))))}},
 		{name: "ingress", mesh: newMesh(), only: only, class: sidecar("c1", "shop", ingressScope(everyIngress()), func(c *gen.Class) { c.IP = netip.MustParseAddr("10.1.0.9") }), targets: []pushcontext.Target{
 			{Host: "cart.shop.svc.cluster.local", Namespace: "shop", Name: "cart", Port: 80, PortName: "http", Protocol: model.ProtocolHTTP, Endpoint: 8080}}},
 		{name: "ingress-none", mesh: newMesh(), only: only, class: sidecar("c1", "shop", ingressScope(everyIngress()), noInterception)},
