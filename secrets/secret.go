@@ -10,13 +10,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
+
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
 
 // Label marks the Secrets that hold kubeconfigs, with the value "true".
@@ -51,131 +51,50 @@ type SecretOptions struct {
 	OnContact func(error)
 }
 
-// How long changes are collected: tools write several Secrets at a time, and replace one by deleting and creating it.
-const (
-	gather = 50 * time.Millisecond
-	grace  = 500 * time.Millisecond // with a deletion among them
-)
-
 // WatchSecrets follows the Secrets of the namespace that are labelled istio/multiCluster=true until ctx ends, and
 // then returns nil. Each key of such a Secret is the id of a cluster and its value a kubeconfig; a key that can't be
 // used costs only itself. out is given all claims, in order, once the Secrets have been listed, and each time
 // anything has changed. Without contact to the API server the claims stay.
-func WatchSecrets(ctx context.Context, client kubernetes.Interface, o SecretOptions, out func([]Claim)) error {
+func WatchSecrets(ctx context.Context, cfg *rest.Config, o SecretOptions, out func([]Claim)) error {
 	if o.Namespace == "" {
 		return errors.New("the namespace of the secrets is missing")
 	}
 	o.Options = o.withDefaults()
-	changed := changes{some: make(chan struct{}, 1)}
-	contact := &contact{SecretOptions: o}
-	informer := cache.NewSharedIndexInformer(contact.listWatch(client), &corev1.Secret{}, 0, cache.Indexers{})
-	synced, err := o.observe(informer, &changed)
-	if err != nil {
-		return err
+	if o.OnEvent == nil {
+		o.OnEvent = func(string) {}
 	}
-	defer contact.watches.Wait()
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	running.Go(func() { informer.RunWithContext(ctx) })
-	if !cache.WaitForCacheSync(ctx.Done(), synced) {
-		return nil
+	var api *kubeapi.Client
+	contact := &contact{SecretOptions: o}
+	api, err := kubeapi.Connect(kubeapi.Options{Config: cfg, Role: "deploy/rbac-primary.yaml", Changed: func() { contact.note(ctx, api.Lost()) }})
+	if err != nil {
+		return fmt.Errorf("watch secrets: %w", err)
 	}
+	kept := newKept(o.OnEvent)
+	at := kubeapi.Place{Version: "v1", Resource: "secrets", Namespace: o.Namespace, Labels: Label + "=true"}
+	feed := api.Feed("Secret", at, kubeapi.Required, func() runtime.Object { return &corev1.SecretList{} }, kept)
+	running.Go(func() { api.Run(ctx, feed.Run) })
 	r := reader{allow: o.Allow}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-kept.read:
+	}
 	for {
-		out(o.claims(&r, informer.GetStore().List()))
-		if !changed.wait(ctx) {
+		out(o.claims(&r, kept.secrets()))
+		if !kept.wait(ctx) {
 			return nil
 		}
 	}
 }
 
-// changes tell that something has changed since they were waited for.
-type changes struct {
-	some    chan struct{} // cap 1
-	deleted atomic.Bool   // a Secret has gone
-}
-
-func (c *changes) add(deletion bool) {
-	if deletion {
-		c.deleted.Store(true)
-	}
-	select {
-	case c.some <- struct{}{}:
-	default:
-	}
-}
-
-// wait waits for a change and what comes with it.
-func (c *changes) wait(ctx context.Context) (more bool) {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-c.some:
-	}
-	for _, d := range []time.Duration{gather, grace} {
-		if d == grace && !c.deleted.Swap(false) {
-			break
-		}
-		timer := time.NewTimer(d)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return false
-		case <-timer.C:
-		}
-	}
-	select {
-	case <-c.some:
-	default:
-	}
-	return true
-}
-
-// observe makes the informer tell of changes.
-func (o *SecretOptions) observe(informer cache.SharedIndexInformer, changed *changes) (synced cache.InformerSynced, err error) {
-	tell := func(event string) {
-		if o.OnEvent != nil {
-			o.OnEvent(event)
-		}
-		changed.add(event == "delete")
-	}
-	if err := informer.SetTransform(trim); err != nil {
-		return nil, fmt.Errorf("watch secrets: %w", err)
-	}
-	handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { tell("add") },
-		UpdateFunc: func(before, after any) {
-			if before.(*corev1.Secret).ResourceVersion != after.(*corev1.Secret).ResourceVersion {
-				tell("update")
-			}
-		},
-		DeleteFunc: func(any) { tell("delete") },
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watch secrets: %w", err)
-	}
-	return handler.HasSynced, nil
-}
-
-// trim drops what nobody reads.
-func trim(obj any) (any, error) {
-	if s, ok := obj.(*corev1.Secret); ok {
-		s.ManagedFields, s.Annotations = nil, nil
-	}
-	return obj, nil
-}
-
 // claims reads all Secrets. Those that were there first come first, so that a new one can't push an older
 // one over the limit.
-func (o *SecretOptions) claims(r *reader, objects []any) []Claim {
-	all := make([]*corev1.Secret, 0, len(objects))
-	for _, obj := range objects {
-		if s, ok := obj.(*corev1.Secret); ok && s.Namespace == o.Namespace {
-			all = append(all, s)
-		}
-	}
+func (o *SecretOptions) claims(r *reader, all []*corev1.Secret) []Claim {
+	all = slices.DeleteFunc(all, func(s *corev1.Secret) bool { return s.Namespace != o.Namespace })
 	slices.SortFunc(all, func(a, b *corev1.Secret) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})

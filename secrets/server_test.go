@@ -43,11 +43,10 @@ func TestAPIServer(t *testing.T) {
 	c.ServiceAccount(t, "istio-system/hub")
 	c.Grant(t, "istio-system/hub", env.Reader("secrets"))
 	token, link := c.Token(t, "istio-system/hub", 3600), c.Link(t)
-	client := clientFor(t, link.Config(token))
 	c.Apply(t, remoteSecret("istio-remote-secret-east", "east", c.Kubeconfig(token)))
 	contact := make(chan error, 99)
 	w := follow(t, func(ctx context.Context, w *watch) error {
-		return secrets.WatchSecrets(ctx, client, secrets.SecretOptions{Namespace: "istio-system", OnContact: func(err error) { contact <- err }}, w.out(ctx))
+		return secrets.WatchSecrets(ctx, link.Config(token), secrets.SecretOptions{Namespace: "istio-system", OnContact: func(err error) { contact <- err }}, w.out(ctx))
 	})
 	host := strings.TrimPrefix(c.URL, "https://")
 	claims := w.await("east istio-remote-secret-east " + host)

@@ -154,7 +154,7 @@ func TestRequiredRight(t *testing.T) {
 			s.apply(web)
 			s.deny(right)
 			w := watch(t, kube.New(options(s)))
-			w.awaitErr("the right to "+right+" is missing (403)", "allow get, list and watch")
+			w.awaitErr("the right to "+right+" is missing (403)", "allow list and watch of it", "deploy/rbac-remote.yaml")
 			if w.replaces > 0 || w.status.State != model.StateSyncing {
 				t.Errorf("%d replaces, status %+v", w.replaces, w.status)
 			}

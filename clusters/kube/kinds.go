@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
 
 // The API groups of optional kinds.
@@ -21,13 +23,13 @@ const (
 // builtin is a kind that every API server has.
 type builtin struct {
 	kind string
-	at   place
+	at   kubeapi.Place
 	page func() runtime.Object
 }
 
 // name tells what is read apart.
 func (b builtin) name() string {
-	if name, one := strings.CutPrefix(b.at.fields, "metadata.name="); one {
+	if name, one := strings.CutPrefix(b.at.Fields, "metadata.name="); one {
 		return b.kind + "/" + name
 	}
 	return b.kind
@@ -36,14 +38,14 @@ func (b builtin) name() string {
 // required are the kinds without which there is nothing to tell.
 func required() []builtin {
 	core := func(kind, resource, fields string, page func() runtime.Object) builtin {
-		return builtin{kind, place{version: "v1", resource: resource, fields: fields}, page}
+		return builtin{kind, kubeapi.Place{Version: "v1", Resource: resource, Fields: fields}, page}
 	}
 	return []builtin{
 		core(KindNamespace, "namespaces", "", func() runtime.Object { return &corev1.NamespaceList{} }),
 		core(KindNode, "nodes", "", func() runtime.Object { return &corev1.NodeList{} }),
 		core(KindPod, "pods", "status.phase!=Failed", func() runtime.Object { return &corev1.PodList{} }),
 		core(KindService, "services", "", func() runtime.Object { return &corev1.ServiceList{} }),
-		{KindEndpointSlice, place{group: "discovery.k8s.io", version: "v1", resource: "endpointslices"},
+		{KindEndpointSlice, kubeapi.Place{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
 			func() runtime.Object { return &discoveryv1.EndpointSliceList{} }},
 	}
 }
@@ -51,7 +53,7 @@ func required() []builtin {
 // configMap reads one ConfigMap.
 func configMap(namespace, name string) builtin {
 	return builtin{KindConfigMap,
-		place{version: "v1", resource: "configmaps", namespace: namespace, fields: "metadata.name=" + name},
+		kubeapi.Place{Version: "v1", Resource: "configmaps", Namespace: namespace, Fields: "metadata.name=" + name},
 		func() runtime.Object { return &corev1.ConfigMapList{} }}
 }
 

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
 
 // The feeds that tell which kinds there are.
@@ -66,12 +67,9 @@ func newKinds(r *run) *kinds {
 }
 
 // definitions reads the names of the definitions of custom kinds, and nothing else of them.
-func (k *kinds) definitions() *feed {
-	at := place{group: "apiextensions.k8s.io", version: "v1", resource: "customresourcedefinitions"}
-	f := k.run.feed(at, k.run.api.custom, func() runtime.Object { return &metav1.PartialObjectMetadataList{} }, k.defined,
-		k.run.contact.track(definitions, at, helpfulKind))
-	f.accept = "application/json;as=PartialObjectMetadata*;g=meta.k8s.io;v=v1"
-	return f
+func (k *kinds) definitions() *kubeapi.Feed {
+	at := kubeapi.Place{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	return k.run.api.Feed(definitions, at, kubeapi.Helpful, func() runtime.Object { return &metav1.PartialObjectMetadataList{} }, k.defined)
 }
 
 // poke makes it look soon.
@@ -89,10 +87,10 @@ func (k *kinds) follow(ctx context.Context) {
 			f.end()
 		}
 	}()
-	t := k.run.api.timing
-	retry := t.backoff()
+	t := k.run.opts.Timing
+	retry := k.run.api.Backoff()
 	for ctx.Err() == nil {
-		wait := jitter(t.Discovery)
+		wait := kubeapi.Jitter(t.Discovery)
 		found, failed, err := k.discover(ctx)
 		if ctx.Err() != nil {
 			return
@@ -105,9 +103,9 @@ func (k *kinds) follow(ctx context.Context) {
 			err = anyOf(failed)
 		}
 		if err != nil {
-			wait = min(wait, retry.after(err))
+			wait = min(wait, retry.After(err))
 		} else {
-			retry.reset()
+			retry.Reset()
 		}
 		k.await(ctx, wait)
 	}
@@ -121,14 +119,14 @@ func (k *kinds) doubt(failed map[string]error) {
 		case err != nil && k.feeds[c.kind] != nil: // it is read in the version that is known
 		case err != nil:
 			if outcome == nil {
-				outcome = k.run.contact.track(c.kind, place{group: c.group, resource: c.resource}, optionalKind)
+				outcome = k.run.api.Track(c.kind, kubeapi.Place{Group: c.group, Resource: c.resource}, kubeapi.Optional)
 				k.doubts[c.kind] = outcome
 			}
-			outcome(lookFor, err)
+			outcome(kubeapi.Look, err)
 		case outcome != nil:
 			delete(k.doubts, c.kind)
 			if k.feeds[c.kind] == nil {
-				k.run.contact.forget(c.kind)
+				k.run.api.Forget(c.kind)
 			}
 		}
 	}
@@ -156,22 +154,19 @@ func (k *kinds) await(ctx context.Context, wait time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
-	case <-k.run.contact.back():
+	case <-k.run.api.Back():
 	case <-k.changed:
-		pause(ctx, k.run.api.timing.Retry)
+		k.run.api.Pause(ctx, k.run.api.Timing().Retry)
 	}
 }
-
-// lookFor is the operation of a look for one kind.
-const lookFor = "tell of"
 
 // discover gives the version to read of each wanted kind that is served: the newest. A group that can't be
 // looked at leaves its kinds in doubt, and no others.
 func (k *kinds) discover(ctx context.Context) (found map[string]string, failed map[string]error, err error) {
 	var groups metav1.APIGroupList
-	err = k.get(ctx, &groups, "apis")
+	err = k.run.api.Get(ctx, &groups, "apis")
 	if err == nil && len(groups.Groups) == 0 {
-		err = fmt.Errorf("%w: no groups", errUnreadable)
+		err = fmt.Errorf("%w: no groups", kubeapi.ErrUnreadable)
 	}
 	if ctx.Err() == nil {
 		k.run.discovery("get", err)
@@ -200,9 +195,9 @@ func (k *kinds) discoverVersion(ctx context.Context, group, v string, found map[
 		return
 	}
 	var list metav1.APIResourceList
-	err := k.get(ctx, &list, "apis", group, v)
+	err := k.run.api.Get(ctx, &list, "apis", group, v)
 	if err == nil && list.GroupVersion != group+"/"+v {
-		err, list = fmt.Errorf("%w: not of the group's version", errUnreadable), metav1.APIResourceList{}
+		err, list = fmt.Errorf("%w: not of the group's version", kubeapi.ErrUnreadable), metav1.APIResourceList{}
 	}
 	for _, c := range left {
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -214,10 +209,6 @@ func (k *kinds) discoverVersion(ctx context.Context, group, v string, found map[
 			}
 		}
 	}
-}
-
-func (k *kinds) get(ctx context.Context, out runtime.Object, path ...string) error {
-	return k.run.api.list(ctx, k.run.api.custom.Get().AbsPath(path...).MaxRetries(0), out)
 }
 
 // apply starts and stops feeds. It reports whether a kind may be going.
@@ -250,24 +241,19 @@ func (k *kinds) gone(c custom, f *customFeed, now time.Time) bool {
 	if f.missing.IsZero() {
 		f.missing = now
 	}
-	if k.run.contact.of(definitions).failure == failNone {
+	if k.run.api.Of(definitions).OK() {
 		if exists, known := k.defined.has(c.definition()); known {
 			return !exists
 		}
 	}
-	return now.Sub(f.missing) >= k.run.api.timing.Absent
+	return now.Sub(f.missing) >= k.run.opts.Timing.Absent
 }
 
 func (k *kinds) start(ctx context.Context, c custom, v string, t *table) {
 	ctx, stop := context.WithCancel(ctx)
-	at := place{group: c.group, version: v, resource: c.resource}
-	outcome := k.run.contact.track(c.kind, at, optionalKind)
-	f := k.run.feed(at, k.run.api.custom, func() runtime.Object { return newRawList(c.group+"/"+v, c.served()) }, t, func(op string, err error) {
-		outcome(op, err)
-		if apierrors.IsNotFound(err) {
-			k.poke()
-		}
-	})
+	at := kubeapi.Place{Group: c.group, Version: v, Resource: c.resource}
+	f := k.run.api.Feed(c.kind, at, kubeapi.Optional, func() runtime.Object { return kubeapi.NewRawList(c.group+"/"+v, c.served()) }, t)
+	f.Missing = k.poke
 	cf := &customFeed{version: v, table: t, stop: stop, done: make(chan struct{})}
 	k.feeds[c.kind] = cf
 	k.mu.Lock()
@@ -275,7 +261,7 @@ func (k *kinds) start(ctx context.Context, c custom, v string, t *table) {
 	k.mu.Unlock()
 	go func() {
 		defer close(cf.done)
-		f.run(ctx)
+		f.Run(ctx)
 	}()
 }
 
@@ -291,7 +277,7 @@ func (k *kinds) drop(kind string) {
 	k.mu.Lock()
 	delete(k.running, kind)
 	k.mu.Unlock()
-	k.run.contact.forget(kind)
+	k.run.api.Forget(kind)
 }
 
 // state gives what is known of a kind.
@@ -304,7 +290,7 @@ func (k *kinds) state(kind string) kindState {
 		return kindRead
 	case t == nil && looked && !doubted:
 		return kindAbsent
-	case k.run.contact.of(kind).hopeless(), !looked && k.run.contact.of(discovery).refused():
+	case k.run.api.Of(kind).Hopeless(), !looked && k.run.api.Of(discovery).Refused():
 		return kindHopeless
 	}
 	return kindPending
@@ -331,7 +317,7 @@ func (c custom) served() string {
 // definition is the name of a kind's definition.
 func (c custom) definition() string { return c.resource + "." + c.group }
 
-// defined holds the names of the definitions of custom kinds. It is a store.
+// defined holds the names of the definitions of custom kinds. It is a kubeapi.Store.
 type defined struct {
 	changed func()
 
@@ -347,19 +333,18 @@ func (d *defined) has(name string) (exists, known bool) {
 	return d.names[name], d.known
 }
 
-func (d *defined) set(obj runtime.Object)    { d.note(obj, true) }
-func (d *defined) remove(obj runtime.Object) { d.note(obj, false) }
+// Set implements kubeapi.Store.
+func (d *defined) Set(n types.NamespacedName, _ runtime.Object) { d.note(n.Name, true) }
+
+// Remove implements kubeapi.Store.
+func (d *defined) Remove(n types.NamespacedName) { d.note(n.Name, false) }
 
 // note tells also of definitions that only changed: their kinds may be served now.
-func (d *defined) note(obj runtime.Object, exists bool) {
-	m, err := meta.Accessor(obj)
-	if err != nil {
-		return
-	}
+func (d *defined) note(name string, exists bool) {
 	d.mu.Lock()
-	delete(d.names, m.GetName())
+	delete(d.names, name)
 	if exists {
-		d.names[m.GetName()] = true
+		d.names[name] = true
 	}
 	known := d.known
 	d.mu.Unlock()
@@ -368,7 +353,8 @@ func (d *defined) note(obj runtime.Object, exists bool) {
 	}
 }
 
-func (d *defined) complete(seen map[types.NamespacedName]struct{}) {
+// Complete implements kubeapi.Store.
+func (d *defined) Complete(seen map[types.NamespacedName]struct{}) {
 	d.mu.Lock()
 	maps.DeleteFunc(d.names, func(n string, _ bool) bool {
 		_, ok := seen[types.NamespacedName{Name: n}]
@@ -379,4 +365,5 @@ func (d *defined) complete(seen map[types.NamespacedName]struct{}) {
 	d.changed()
 }
 
-func (d *defined) lacking() bool { return false }
+// Lacking implements kubeapi.Store.
+func (d *defined) Lacking() bool { return false }

@@ -135,7 +135,7 @@ func TestIncident14MissingRightOfAnOptionalKind(t *testing.T) {
 	w := watch(t, reg)
 	w.awaitRows(webRows...)
 	w.awaitState(model.StateLive)
-	w.awaitProblem("workloadentries.networking.istio.io", "list workloadentries.networking.istio.io is missing (403)", "allow get, list and watch")
+	w.awaitProblem("workloadentries.networking.istio.io", "list workloadentries.networking.istio.io is missing (403)", "allow list and watch of it", "deploy/rbac-remote.yaml")
 	if strings.Contains(fmt.Sprint(w.status.Problems), "what was read before") {
 		t.Errorf("nothing was read before: %v", w.status.Problems)
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
 
 // MeshOptions configure a Mesh.
@@ -42,7 +43,7 @@ func (m *Mesh) Key() model.ShardKey {
 
 // Run implements model.Registry. It ends before ctx only if the configuration can't be used.
 func (m *Mesh) Run(ctx context.Context, out model.Sink) error {
-	o := Options{Cluster: m.opts.Cluster, Config: m.opts.Config, SystemNamespace: m.opts.SystemNamespace, Timing: m.opts.Timing,
+	o := Options{Cluster: m.opts.Cluster, ConfigCluster: true, Config: m.opts.Config, SystemNamespace: m.opts.SystemNamespace, Timing: m.opts.Timing,
 		QPS: m.opts.QPS, Burst: m.opts.Burst, Metrics: m.opts.Metrics, Log: m.opts.Log}.withDefaults()
 	s, err := newSession(o, m.Key(), out)
 	if err != nil {
@@ -50,7 +51,7 @@ func (m *Mesh) Run(ctx context.Context, out model.Sink) error {
 	}
 	r := &meshRun{session: s, names: settingsNames(m.opts.Revision), settings: map[string]*meshSetting{}}
 	for _, name := range r.names {
-		r.tables = append(r.tables, r.read(configMap(o.SystemNamespace, name), requiredKind))
+		r.tables = append(r.tables, r.read(configMap(o.SystemNamespace, name), kubeapi.Required))
 	}
 	return r.follow(ctx, r.turn)
 }

@@ -154,7 +154,7 @@ func TestMeshNeedsTheRight(t *testing.T) {
 	s := newAPIServer(t)
 	s.deny("list configmaps")
 	w, told := watchMesh(t, s)
-	w.awaitErr("the right to list configmap istio-system/isthmus is missing (403)")
+	w.awaitErr("the right to list configmap istio-system/isthmus is missing (403)", "deploy/rbac-primary.yaml")
 	if w.replaces > 0 || len(told.all()) > 0 {
 		t.Error("it has synced")
 	}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -72,19 +70,6 @@ func shownKey(k model.ObjectKey) string {
 		return k.String()
 	}
 	return fmt.Sprintf("%s/%q/%q", k.Kind, clip(k.Namespace), clip(k.Name))
-}
-
-// longestName is how much of a name is kept: one byte more than may be.
-const longestName = validation.DNS1123SubdomainMaxLength + 1
-
-// nameOf gives the name of an object as it is kept.
-func nameOf(m metav1.Object) types.NamespacedName {
-	short := func(s string) string { return strings.Clone(s[:min(len(s), longestName)]) }
-	n := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
-	if max(len(n.Namespace), len(n.Name)) > longestName {
-		n = types.NamespacedName{Namespace: short(n.Namespace), Name: short(n.Name)}
-	}
-	return n
 }
 
 func clip(s string) string {

@@ -5,11 +5,13 @@ import (
 	"context"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	"k8s.io/client-go/rest"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
 
 // Options configure a Registry.
@@ -34,8 +36,8 @@ type Options struct {
 	// replaces none.
 	Needs []string
 
-	QPS    float32 // requests per second, besides watches; 80 if 0
-	Burst  int     // 160 if 0
+	QPS    float32 // of requests, as of a kubeapi.Client
+	Burst  int
 	Timing Timing
 	// MaxObjects is how many objects of a kind are kept; what is beyond is left out, and that is a problem.
 	// 1 000 000 if 0.
@@ -45,13 +47,23 @@ type Options struct {
 	Log     *slog.Logger // discards if nil
 }
 
+// Timing says how soon a dead API server is noticed and how often things are tried again. Zero fields
+// take their defaults.
+type Timing struct {
+	kubeapi.Timing
+	Discovery time.Duration // between looks at the kinds that are served, when nothing tells of changes; 30 s
+	Absent    time.Duration // how long a kind must be missing before its objects are believed to be gone; 10 s
+	Explain   time.Duration // a first sync that takes longer says what it waits for; 10 s
+}
+
 func (o Options) withDefaults() Options {
 	o.DomainSuffix = cmp.Or(o.DomainSuffix, "cluster.local")
 	o.TrustDomain = cmp.Or(o.TrustDomain, "cluster.local")
 	o.SystemNamespace = cmp.Or(o.SystemNamespace, "istio-system")
-	o.QPS, o.Burst = cmp.Or(o.QPS, 80), cmp.Or(o.Burst, 160)
 	o.MaxObjects = cmp.Or(o.MaxObjects, 1_000_000)
-	o.Timing = o.Timing.withDefaults()
+	o.Timing.Discovery = cmp.Or(o.Timing.Discovery, 30*time.Second)
+	o.Timing.Absent = cmp.Or(o.Timing.Absent, 10*time.Second)
+	o.Timing.Explain = cmp.Or(o.Timing.Explain, 10*time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

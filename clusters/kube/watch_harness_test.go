@@ -12,6 +12,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
 
 // patience is how long a test waits before it gives up.
@@ -19,8 +20,9 @@ const patience = 20 * time.Second
 
 // quick are timings at which tests need not wait.
 var quick = kube.Timing{
-	Dial: time.Second, Ping: 200 * time.Millisecond, Pong: 200 * time.Millisecond, List: 5 * time.Second, Retry: 5 * time.Millisecond,
-	RetryMax: 20 * time.Millisecond, Discovery: 50 * time.Millisecond, Absent: 100 * time.Millisecond,
+	Timing: kubeapi.Timing{Dial: time.Second, Ping: 200 * time.Millisecond, Pong: 200 * time.Millisecond, List: 5 * time.Second,
+		Retry: 5 * time.Millisecond, RetryMax: 20 * time.Millisecond},
+	Discovery: 50 * time.Millisecond, Absent: 100 * time.Millisecond,
 }
 
 // watcher is a running registry and what it told.

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
 
 // Metrics are those of all registries of a process. A nil *Metrics counts nothing. The name without
@@ -69,7 +70,7 @@ func (m *Metrics) listed(c model.ClusterID, objects int, took time.Duration) {
 	m.seconds.WithLabelValues(string(c)).Add(took.Seconds())
 }
 
-func (m *Metrics) failed(c model.ClusterID, kind string, f failure) {
+func (m *Metrics) failed(c model.ClusterID, kind string, f kubeapi.Failure) {
 	if m != nil {
 		m.fails.WithLabelValues(string(c), kind, f.String()).Inc()
 	}

@@ -10,13 +10,15 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 	"github.com/isthmus-mesh/isthmus/test/env"
 )
 
 // brisk are timings for real servers.
 var brisk = kube.Timing{
-	Dial: 2 * time.Second, Ping: 500 * time.Millisecond, Pong: 500 * time.Millisecond,
-	Retry: 20 * time.Millisecond, RetryMax: 200 * time.Millisecond, Discovery: time.Second, Absent: 2 * time.Second,
+	Timing: kubeapi.Timing{Dial: 2 * time.Second, Ping: 500 * time.Millisecond, Pong: 500 * time.Millisecond,
+		Retry: 20 * time.Millisecond, RetryMax: 200 * time.Millisecond},
+	Discovery: time.Second, Absent: 2 * time.Second,
 }
 
 func real(cfg *rest.Config) kube.Options {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
 
 // run is the state of one Run of a Registry. The goroutine that called Run is the worker: it alone reads
@@ -61,15 +62,15 @@ func newRun(o Options, key model.ShardKey, out model.Sink) (*run, error) {
 		store: NewStore(Converter{Shard: key, DomainSuffix: o.DomainSuffix, TrustDomain: o.TrustDomain,
 			SystemNamespace: o.SystemNamespace, Revision: o.Revision, MCS: o.MCS, ConfigCluster: o.ConfigCluster}),
 	}
-	r.discovery = r.contact.track(discovery, place{}, optionalKind)
+	r.discovery = r.api.Track(discovery, kubeapi.Place{}, kubeapi.Optional)
 	r.kinds = newKinds(r)
-	r.feeds = append(r.feeds, r.kinds.definitions())
+	r.runs = append(r.runs, r.kinds.definitions().Run, r.kinds.follow)
 	for _, b := range required() {
-		r.tables[b.kind] = r.read(b, requiredKind)
+		r.tables[b.kind] = r.read(b, kubeapi.Required)
 	}
 	for _, name := range settingsNames(o.Revision) {
 		b := configMap(o.SystemNamespace, name)
-		r.tables[b.name()] = r.read(b, optionalKind)
+		r.tables[b.name()] = r.read(b, kubeapi.Optional)
 		r.optional = append(r.optional, b.name())
 	}
 	return r, nil
@@ -77,8 +78,8 @@ func newRun(o Options, key model.ShardKey, out model.Sink) (*run, error) {
 
 // loop follows the cluster until ctx ends; all that it started has ended when it returns.
 func (r *run) loop(ctx context.Context) error {
-	defer time.AfterFunc(r.api.timing.Explain, r.queue.poke).Stop()
-	return r.follow(ctx, r.turn, r.kinds.follow)
+	defer time.AfterFunc(r.opts.Timing.Explain, r.queue.poke).Stop()
+	return r.follow(ctx, r.turn)
 }
 
 // turn brings the rows up to date. Whether all kinds have their first content is asked before the queue
@@ -120,9 +121,9 @@ func (r *run) now(keys map[model.ObjectKey]*table) (set []Object, del []model.Ob
 func (r *run) waiting() []string {
 	var out []string
 	for kind, t := range r.tables {
-		given := slices.Contains(r.optional, kind) && r.contact.of(kind).hopeless() && !slices.Contains(r.opts.Needs, kind)
+		given := slices.Contains(r.optional, kind) && r.api.Of(kind).Hopeless() && !slices.Contains(r.opts.Needs, kind)
 		if !t.ready() && !given {
-			out = append(out, r.contact.of(kind).what)
+			out = append(out, r.api.Of(kind).What)
 		}
 	}
 	for _, c := range r.kinds.wanted {
@@ -148,12 +149,12 @@ func (r *run) hasRead(kind string) bool {
 func (r *run) serves() []string {
 	out := []string{}
 	for _, kind := range r.optional {
-		if r.tables[kind].ready() && !r.contact.of(kind).revoked() {
+		if r.tables[kind].ready() && !r.api.Of(kind).Revoked() {
 			out = append(out, kind)
 		}
 	}
 	for _, c := range r.kinds.wanted {
-		if r.kinds.state(c.kind) == kindRead && !r.contact.of(c.kind).revoked() {
+		if r.kinds.state(c.kind) == kindRead && !r.api.Of(c.kind).Revoked() {
 			out = append(out, c.kind)
 		}
 	}
@@ -228,12 +229,12 @@ func (r *run) unsynced() string {
 	if r.synced {
 		return ""
 	}
-	for _, h := range r.contact.hopeless() {
-		if slices.Contains(r.opts.Needs, h.kind) {
-			return h.text + "; what this replaces could read it"
+	for _, h := range r.api.Hopeless() {
+		if slices.Contains(r.opts.Needs, h.Name) {
+			return h.Text + "; what this replaces could read it"
 		}
 	}
-	if waiting := r.waiting(); len(waiting) > 0 && time.Since(r.began) >= r.api.timing.Explain {
+	if waiting := r.waiting(); len(waiting) > 0 && time.Since(r.began) >= r.opts.Timing.Explain {
 		const some = 3
 		if more := len(waiting) - some; more > 0 {
 			waiting = append(waiting[:some:some], fmt.Sprintf("%d more kinds", more))
@@ -249,12 +250,12 @@ const stillReading = "still reading "
 // problems lists what is wrong with objects, and the kinds that may not be read.
 func (r *run) problems() []model.Problem {
 	var out []model.Problem
-	for _, h := range r.contact.hopeless() {
-		reason := h.text
-		if r.hasRead(h.kind) {
+	for _, h := range r.api.Hopeless() {
+		reason := h.Text
+		if r.hasRead(h.Name) {
 			reason += "; what was read before stays"
 		}
-		out = append(out, model.Problem{Item: h.what, Reason: reason})
+		out = append(out, model.Problem{Item: h.What, Reason: reason})
 	}
 	add := func(k model.ObjectKey, reasons []string) {
 		if !r.wanted(k) {

@@ -25,7 +25,7 @@ func idleRun(t testing.TB, out model.Sink) *run {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(r.api.close)
+	t.Cleanup(r.api.Close)
 	return r
 }
 

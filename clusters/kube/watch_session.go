@@ -6,12 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
-
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
 
 // session is what one Run of a registry has to do with an API server: its connections, what is read over
@@ -20,30 +16,39 @@ type session struct {
 	opts     Options
 	key      model.ShardKey
 	out      model.Sink
-	api      *api
+	api      *kubeapi.Client
 	queue    *queue
-	contact  *contact
-	feeds    []*feed  // that run from the start to the end
-	reporter reporter // owned by the worker
+	runs     []func(context.Context) // what reads from the start to the end
+	reporter reporter                // owned by the worker
 }
 
 func newSession(o Options, key model.ShardKey, out model.Sink) (*session, error) {
-	cfg := rest.CopyConfig(o.Config)
-	cfg.QPS, cfg.Burst, cfg.UserAgent = o.QPS, o.Burst, "isthmus"
-	cfg.WarningHandler, cfg.WarningHandlerWithContext = rest.NoWarnings{}, nil
-	a, err := connect(cfg, o.Timing)
+	s := &session{opts: o, key: key, out: out, queue: newQueue(), reporter: reporter{log: o.Log, key: key, replaces: o.Needs != nil}}
+	api, err := kubeapi.Connect(kubeapi.Options{
+		Config: o.Config, QPS: o.QPS, Burst: o.Burst, Timing: o.Timing.Timing, MaxObjects: o.MaxObjects, Role: o.role(),
+		Failed:  func(feed string, f kubeapi.Failure) { o.Metrics.failed(o.Cluster, feed, f) },
+		Listed:  func(objects int, took time.Duration) { o.Metrics.listed(o.Cluster, objects, took) },
+		Changed: s.queue.complain,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("the credential can't be used: %w", err)
 	}
-	s := &session{opts: o, key: key, out: out, api: a, queue: newQueue(), reporter: reporter{log: o.Log, key: key, replaces: o.Needs != nil}}
-	s.contact = newContact(a.host, func(kind string, f failure) { o.Metrics.failed(o.Cluster, kind, f) }, s.queue.complain)
+	s.api = api
 	return s, nil
 }
 
-// read adds a feed of a built-in kind and gives the table that it fills.
-func (s *session) read(b builtin, need need) *table {
+// role is the manifest with the rights that the credential needs.
+func (o Options) role() string {
+	if o.ConfigCluster {
+		return "deploy/rbac-primary.yaml"
+	}
+	return "deploy/rbac-remote.yaml"
+}
+
+// read reads a built-in kind, and gives the table that it is read into.
+func (s *session) read(b builtin, need kubeapi.Need) *table {
 	t := s.table(b.kind)
-	s.feeds = append(s.feeds, s.feed(b.at, s.api.core, b.page, t, s.contact.track(b.name(), b.at, need)))
+	s.runs = append(s.runs, s.api.Feed(b.name(), b.at, need, b.page, t).Run)
 	return t
 }
 
@@ -51,29 +56,14 @@ func (s *session) table(kind string) *table {
 	return newTable(kind, s.opts.MaxObjects, s.queue, s.opts.Metrics.event)
 }
 
-func (s *session) feed(at place, c *rest.RESTClient, page func() runtime.Object, to store, outcome func(string, error)) *feed {
-	listed := func(objects int, took time.Duration) { s.opts.Metrics.listed(s.opts.Cluster, objects, took) }
-	return &feed{api: s.api, timing: s.api.timing, limit: s.opts.MaxObjects, at: at, client: c, page: page, store: to, outcome: outcome, pause: s.contact.pause, listed: listed}
-}
-
-// follow runs the feeds, and others, and takes a turn whenever something has changed, until ctx ends. All
-// that it started has ended when it returns.
-func (s *session) follow(ctx context.Context, turn func(), others ...func(context.Context)) error {
-	var all sync.WaitGroup
-	ctx, stop := context.WithCancel(klog.NewContext(ctx, logr.Discard())) // how requests went is told by us, once
-	defer s.api.close()
-	defer all.Wait()
+// follow reads, and takes a turn whenever something has changed, until ctx ends. All that it started has ended when
+// it returns.
+func (s *session) follow(ctx context.Context, turn func()) error {
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	for _, f := range s.feeds {
-		others = append(others, f.run)
-	}
-	all.Go(func() {
-		if s.knock(ctx) {
-			for _, run := range others {
-				all.Go(func() { run(ctx) })
-			}
-		}
-	})
+	reading.Go(func() { s.api.Run(ctx, s.runs...) })
 	s.queue.poke()
 	for {
 		select {
@@ -85,28 +75,10 @@ func (s *session) follow(ctx context.Context, turn func(), others ...func(contex
 	}
 }
 
-// knock waits for the API server's first answer, whatever it is, so that all that follows shares the
-// connection. It reports whether ctx has not ended meanwhile.
-func (s *session) knock(ctx context.Context) bool {
-	const first = "first answer"
-	outcome := s.contact.track(first, place{}, helpfulKind)
-	defer s.contact.forget(first)
-	for retry := s.api.timing.backoff(); ; {
-		err := s.api.ping(ctx)
-		if f, _ := s.contact.explain(place{}, "get", err); f != failContact || ctx.Err() != nil {
-			return ctx.Err() == nil
-		}
-		outcome("get", err)
-		if !s.contact.pause(ctx, retry.after(err)) {
-			return false
-		}
-	}
-}
-
 // report tells the sink how it stands, if that has changed, with problems as the reporter lists them. Before
 // the first full truth a reason of the registry's own may say what it waits for.
 func (s *session) report(synced bool, waiting string, problems []model.Problem) {
-	state, why := model.StateLive, s.contact.lost()
+	state, why := model.StateLive, s.api.Lost()
 	switch {
 	case !synced:
 		state = model.StateSyncing

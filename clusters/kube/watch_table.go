@@ -5,11 +5,11 @@ import (
 	"slices"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
 
 // queue holds the keys of objects that changed since they were last taken.
@@ -104,8 +104,8 @@ func (t *table) key(namespace, name string) model.ObjectKey {
 	return model.ObjectKey{Kind: t.kind, Namespace: namespace, Name: name}
 }
 
-// complete implements store: whatever else there was has gone.
-func (t *table) complete(seen map[types.NamespacedName]struct{}) {
+// Complete implements kubeapi.Store: whatever else there was has gone.
+func (t *table) Complete(seen map[types.NamespacedName]struct{}) {
 	kept := 0
 	for _, k := range t.all() {
 		if _, ok := seen[types.NamespacedName{Namespace: k.Namespace, Name: k.Name}]; ok {
@@ -120,28 +120,18 @@ func (t *table) complete(seen map[types.NamespacedName]struct{}) {
 	t.queue.complain()
 }
 
-// lacking implements store.
-func (t *table) lacking() bool {
+// Lacking implements kubeapi.Store.
+func (t *table) Lacking() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.full && t.count+len(t.faults) < t.limit
 }
 
-// remove implements store.
-func (t *table) remove(obj runtime.Object) {
-	if m, err := meta.Accessor(obj); err == nil {
-		n := nameOf(m)
-		t.drop(t.key(n.Namespace, n.Name))
-	}
-}
+// Remove implements kubeapi.Store.
+func (t *table) Remove(n types.NamespacedName) { t.drop(t.key(n.Namespace, n.Name)) }
 
-// set implements store: an object that can't be decoded leaves the last good one in force.
-func (t *table) set(obj runtime.Object) {
-	m, err := meta.Accessor(obj)
-	if err != nil {
-		return
-	}
-	n := nameOf(m)
+// Set implements kubeapi.Store: an object that can't be decoded leaves the last good one in force.
+func (t *table) Set(n types.NamespacedName, obj runtime.Object) {
 	key := t.key(n.Namespace, n.Name)
 	o, faults, ok := t.decode(key, obj)
 	event, wrong := t.put(key, o, faults, ok)
@@ -206,8 +196,8 @@ func (t *table) decode(key model.ObjectKey, obj runtime.Object) (o Object, fault
 
 // decodeAny is decode for an object whose key was not looked at.
 func (t *table) decodeAny(obj runtime.Object) (o Object, faults []string, ok bool) {
-	if raw, custom := obj.(*rawObject); custom {
-		o, faults, err := DecodeJSON(raw.text)
+	if raw, custom := obj.(*kubeapi.RawObject); custom {
+		o, faults, err := DecodeJSON(raw.Text)
 		if err != nil {
 			return Object{}, []string{err.Error()}, false
 		}

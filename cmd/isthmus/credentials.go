@@ -5,13 +5,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/go-logr/logr"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/remote"
 	"github.com/isthmus-mesh/isthmus/secrets"
 )
 
@@ -125,19 +121,9 @@ func (k *kubeSource) secretCredentials(cfg *rest.Config) model.Registry {
 }
 
 func (k *kubeSource) watchSecrets(ctx context.Context, cfg *rest.Config, contact func(error), claims func([]secrets.Claim)) error {
-	own, release, err := remote.HTTPClient(cfg)
-	if err != nil {
-		return err
-	}
-	defer release()
-	client, err := kubernetes.NewForConfigAndClient(cfg, own)
-	if err != nil {
-		return err
-	}
 	o := secrets.SecretOptions{
 		Options: secrets.Options{Allow: k.opts.kube.allow, Log: k.log}, Namespace: k.opts.systemNamespace,
 		OnEvent: func(event string) { k.events.WithLabelValues(event).Inc() }, OnContact: contact,
 	}
-	ctx = klog.NewContext(ctx, logr.Discard()) // how requests went is told by us, once
-	return secrets.WatchSecrets(ctx, client, o, claims)
+	return secrets.WatchSecrets(ctx, cfg, o, claims)
 }

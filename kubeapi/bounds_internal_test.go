@@ -1,4 +1,4 @@
-package kube
+package kubeapi
 
 import (
 	"bytes"
@@ -20,30 +20,31 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-var entriesAt = place{group: groupNetworking, version: "v1", resource: "workloadentries"}
+var entriesAt = Place{Group: "networking.istio.io", Version: "v1", Resource: "workloadentries"}
 
 // answering gives a client of a server that answers as told.
-func answering(t *testing.T, with http.HandlerFunc) *api {
+func answering(t *testing.T, with http.HandlerFunc) *Client {
 	t.Helper()
 	srv := httptest.NewServer(with)
-	a, err := connect(&rest.Config{Host: srv.URL, QPS: 1e6, Burst: 1e6}, Timing{Retry: time.Millisecond, RetryMax: time.Millisecond}.withDefaults())
+	client, err := Connect(Options{Config: &rest.Config{Host: srv.URL}, QPS: 1e6, Burst: 1e6, Timing: Timing{Retry: time.Millisecond, RetryMax: time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		a.close()
+		client.Close()
 		srv.CloseClientConnections()
 		srv.Close()
 	})
-	return a
+	return client
 }
 
-// entriesFeed is a feed of WorkloadEntries and the table that it fills.
-func entriesFeed(a *api, limit int, outcome func(string, error)) (*feed, *table) {
-	tab := newTable(KindWorkloadEntry, limit, newQueue(), func(string, string) {})
-	return &feed{api: a, timing: a.timing, limit: limit, at: entriesAt, client: a.custom, store: tab, outcome: outcome, pause: pause,
-		page:   func() runtime.Object { return newRawList("networking.istio.io/v1", KindWorkloadEntry) },
-		listed: func(int, time.Duration) {}}, tab
+// entriesFeed is a feed of WorkloadEntries and the store that it fills, whose requests end as told.
+func entriesFeed(client *Client, limit int, outcome func(string, error)) (*Feed, *shelf) {
+	s := &shelf{}
+	client.opts.MaxObjects = limit
+	f := client.Feed("WorkloadEntry", entriesAt, Required, func() runtime.Object { return NewRawList("networking.istio.io/v1", "WorkloadEntry") }, s)
+	f.outcome = outcome
+	return f, s
 }
 
 func listText(next string, items ...string) string {
@@ -90,21 +91,21 @@ func TestBoundsOfAPage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+			client := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 				if strings.HasPrefix(c.text, "k8s") {
 					w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
 				}
 				_, _ = w.Write([]byte(c.text))
 			})
-			a.most = bounds{bytes: 16_000, items: 100, parts: 500}
+			client.most = bounds{bytes: 16_000, items: 100, parts: 500}
 			var err error
 			if strings.HasPrefix(c.text, "k8s") {
-				err = a.list(t.Context(), a.request(a.core, podsAt, metav1.ListOptions{}), &corev1.PodList{})
+				err = client.list(t.Context(), client.request(client.core, podsAt, metav1.ListOptions{}), &corev1.PodList{})
 			} else {
-				err = a.list(t.Context(), a.request(a.custom, entriesAt, metav1.ListOptions{}), newRawList("networking.istio.io/v1", KindWorkloadEntry))
+				err = client.list(t.Context(), client.request(client.custom, entriesAt, metav1.ListOptions{}), NewRawList("networking.istio.io/v1", "WorkloadEntry"))
 			}
-			if c.ok && err != nil || !c.ok && !errors.Is(err, errUnreadable) {
+			if c.ok && err != nil || !c.ok && !errors.Is(err, ErrUnreadable) {
 				t.Errorf("error %v", err)
 			}
 			if !c.ok && name != "fields" && !errors.Is(err, errTooMuch) {
@@ -139,7 +140,7 @@ func TestBoundsStopWhatDecodes(t *testing.T) {
 func TestPagesBecomeSmaller(t *testing.T) {
 	t.Parallel()
 	const all = 300
-	a := answering(t, func(w http.ResponseWriter, r *http.Request) {
+	client := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 		from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 		next, items := "", []string{}
@@ -152,17 +153,17 @@ func TestPagesBecomeSmaller(t *testing.T) {
 		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 		_, _ = w.Write([]byte(listText(next, items...)))
 	})
-	a.most.bytes = 2000
+	client.most.bytes = 2000
 	fails := 0
-	f, tab := entriesFeed(a, 1000, func(_ string, err error) {
+	f, kept := entriesFeed(client, 1000, func(_ string, err error) {
 		if err != nil {
 			fails++
 		}
 	})
 	for range 5 {
 		if rv, err := f.list(t.Context()); err == nil {
-			if rv != "7" || tab.count != all || fails != 2 {
-				t.Errorf("revision %s, %d objects, %d failures", rv, tab.count, fails)
+			if rv != "7" || len(kept.objects) != all || fails != 2 {
+				t.Errorf("revision %s, %d objects, %d failures", rv, len(kept.objects), fails)
 			}
 			return
 		}
@@ -175,15 +176,15 @@ func TestLargeAnswersComeOneByOne(t *testing.T) {
 	t.Parallel()
 	text := []byte(listText("", `{"a":"`+strings.Repeat("x", largeAnswer)+`"}`))
 	var asked atomic.Int32
-	a := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+	client := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
 		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 		_, _ = w.Write(text)
 	})
 	list := func(ctx context.Context) error {
-		return a.list(ctx, a.request(a.custom, entriesAt, metav1.ListOptions{}), newRawList("networking.istio.io/v1", KindWorkloadEntry))
+		return client.list(ctx, client.request(client.custom, entriesAt, metav1.ListOptions{}), NewRawList("networking.istio.io/v1", "WorkloadEntry"))
 	}
-	a.large <- struct{}{}
+	client.large <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- list(ctx) }()
@@ -197,15 +198,15 @@ func TestLargeAnswersComeOneByOne(t *testing.T) {
 		t.Errorf("it has not waited; error %v", err)
 	default:
 	}
-	<-a.large
+	<-client.large
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if len(a.large) != 0 {
+	if len(client.large) != 0 {
 		t.Error("the place is not given back")
 	}
-	b := &bounded{ReadCloser: http.NoBody, ctx: ctx, left: 1, large: a.large}
-	a.large <- struct{}{}
+	b := &bounded{ReadCloser: http.NoBody, ctx: ctx, left: 1, large: client.large}
+	client.large <- struct{}{}
 	if _, err := b.Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v of a body that may not be read", err)
 	}
@@ -262,22 +263,22 @@ func TestListsWithoutEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var asked atomic.Int32
-			a := answering(t, func(w http.ResponseWriter, r *http.Request) {
+			client := answering(t, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 				c.with(w, r, int(asked.Add(1)))
 			})
 			fails, pauses := 0, 0
-			f, tab := entriesFeed(a, 20, func(_ string, err error) {
+			f, kept := entriesFeed(client, 20, func(_ string, err error) {
 				if err != nil {
 					fails++
 				}
 			})
 			f.pause = func(context.Context, time.Duration) bool { pauses++; return pauses < 3 }
-			f.run(t.Context())
+			f.Run(t.Context())
 			if n := int(asked.Load()); fails != 3 || pauses != 3 || n > 3*c.most {
 				t.Errorf("%d failures and %d pauses in %d requests", fails, pauses, n)
 			}
-			if tab.ready() {
+			if kept.complete {
 				t.Error("it counts as read")
 			}
 		})
@@ -288,7 +289,7 @@ func TestListsWithoutEnd(t *testing.T) {
 func TestPagesTooOldOnce(t *testing.T) {
 	t.Parallel()
 	var old atomic.Bool
-	a := answering(t, func(w http.ResponseWriter, r *http.Request) {
+	client := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 		switch r.URL.Query().Get("continue") {
 		case "":
@@ -302,12 +303,12 @@ func TestPagesTooOldOnce(t *testing.T) {
 			_, _ = w.Write([]byte(listText("", entryText("b"))))
 		}
 	})
-	f, tab := entriesFeed(a, 20, func(_ string, err error) {
+	f, kept := entriesFeed(client, 20, func(_ string, err error) {
 		if err != nil {
 			t.Error(err)
 		}
 	})
-	if rv, err := f.list(t.Context()); err != nil || rv != "7" || tab.count != 2 {
-		t.Errorf("revision %q, error %v, %d objects", rv, err, tab.count)
+	if rv, err := f.list(t.Context()); err != nil || rv != "7" || len(kept.objects) != 2 {
+		t.Errorf("revision %q, error %v, %d objects", rv, err, len(kept.objects))
 	}
 }

@@ -1,4 +1,4 @@
-package kube
+package kubeapi
 
 import (
 	"encoding/binary"
@@ -43,7 +43,7 @@ func TestEventsAreBounded(t *testing.T) {
 				media := map[string]string{"json": "application/json", "protobuf": runtime.ContentTypeProtobuf + ";stream=watch"}[c.media]
 				resp := &http.Response{Header: http.Header{"Content-Type": {media}}, Body: io.NopCloser(cut(strings.NewReader(c.text)))}
 				_, err := io.Copy(io.Discard, newEvents(resp))
-				if c.ok && err != nil || !c.ok && !errors.Is(err, errUnreadable) {
+				if c.ok && err != nil || !c.ok && !errors.Is(err, ErrUnreadable) {
 					t.Errorf("error %v", err)
 				}
 			})

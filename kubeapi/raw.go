@@ -1,4 +1,4 @@
-package kube
+package kubeapi
 
 import (
 	"bytes"
@@ -10,18 +10,18 @@ import (
 	serial "k8s.io/apimachinery/pkg/runtime/serializer/json"
 )
 
-// rawObject is an object of a custom kind as the API server sent it, for [DecodeJSON].
-type rawObject struct {
+// RawObject is an object of a custom kind as the API server sent it, with its name and revision.
+type RawObject struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
-	text []byte
+	Text []byte
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (r *rawObject) UnmarshalJSON(js []byte) error { return r.read(bytes.Clone(js)) }
+func (r *RawObject) UnmarshalJSON(js []byte) error { return r.read(bytes.Clone(js)) }
 
 // read takes the text as it is.
-func (r *rawObject) read(js []byte) error {
+func (r *RawObject) read(js []byte) error {
 	var head struct {
 		metav1.TypeMeta
 		Metadata struct{ Name, Namespace, ResourceVersion string }
@@ -31,32 +31,32 @@ func (r *rawObject) read(js []byte) error {
 	}
 	r.TypeMeta = head.TypeMeta
 	r.Name, r.Namespace, r.ResourceVersion = head.Metadata.Name, head.Metadata.Namespace, head.Metadata.ResourceVersion
-	r.text = js
+	r.Text = js
 	return nil
 }
 
 // DeepCopyObject implements runtime.Object.
-func (r *rawObject) DeepCopyObject() runtime.Object {
+func (r *RawObject) DeepCopyObject() runtime.Object {
 	c := *r
-	c.text = bytes.Clone(r.text)
+	c.Text = bytes.Clone(r.Text)
 	return &c
 }
 
-// rawList is a page of such objects.
-type rawList struct {
+// RawList is a page of such objects.
+type RawList struct {
 	metav1.TypeMeta
 	metav1.ListMeta
-	Items []rawObject
+	Items []RawObject
 }
 
-// newRawList makes an empty page of a kind.
-func newRawList(apiVersion, kind string) *rawList {
-	return &rawList{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind + "List"}}
+// NewRawList makes an empty page of a kind.
+func NewRawList(apiVersion, kind string) *RawList {
+	return &RawList{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind + "List"}}
 }
 
 // add takes one more item, whose text is its own from then on.
-func (r *rawList) add(js []byte) error {
-	var o rawObject
+func (r *RawList) add(js []byte) error {
+	var o RawObject
 	if err := o.read(js); err != nil {
 		return err
 	}
@@ -65,16 +65,16 @@ func (r *rawList) add(js []byte) error {
 }
 
 // DeepCopyObject implements runtime.Object.
-func (r *rawList) DeepCopyObject() runtime.Object {
+func (r *RawList) DeepCopyObject() runtime.Object {
 	c := *r
-	c.Items = make([]rawObject, len(r.Items))
+	c.Items = make([]RawObject, len(r.Items))
 	for i := range r.Items {
-		c.Items[i] = *r.Items[i].DeepCopyObject().(*rawObject)
+		c.Items[i] = *r.Items[i].DeepCopyObject().(*RawObject)
 	}
 	return &c
 }
 
-// rawCodec decodes JSON: kinds that the scheme has into their types, all others into a rawObject.
+// rawCodec decodes JSON: kinds that the scheme has into their types, all others into a RawObject.
 type rawCodec struct{ scheme *runtime.Scheme }
 
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
@@ -102,5 +102,5 @@ func (c rawCodec) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 	if c.scheme.Recognizes(kind) {
 		return c.scheme.New(kind)
 	}
-	return &rawObject{}, nil
+	return &RawObject{}, nil
 }

@@ -5,9 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
+
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
 
 // Whatever a server sends, an object of a custom kind is kept, is a fault, or neither; its key is that of
@@ -30,13 +32,14 @@ func FuzzCustomObject(f *testing.F) {
 	}
 	f.Add([]byte(`{"apiVersion":"networking.istio.io/v1","kind":"WorkloadEntryList","items":[{},{}]}`))
 	f.Fuzz(func(t *testing.T, js []byte) {
-		raw := &rawObject{}
+		raw := &kubeapi.RawObject{}
 		if json.Unmarshal(js, raw) != nil {
 			return
 		}
 		q := newQueue()
 		tab := newTable(raw.Kind, 10, q, func(string, string) {})
-		tab.set(raw)
+		name := types.NamespacedName{Namespace: raw.Namespace, Name: raw.Name}
+		tab.Set(name, raw)
 		kept := 0
 		for _, rows := range tab.rows {
 			kept += len(rows)
@@ -44,7 +47,7 @@ func FuzzCustomObject(f *testing.F) {
 		if kept+len(tab.faults) == 0 || kept > 1 || kept != tab.count {
 			t.Errorf("%d objects kept, %d counted, faults %v", kept, tab.count, tab.faults)
 		}
-		tab.remove(raw)
+		tab.Remove(name)
 		if len(tab.rows)+len(tab.faults)+tab.count > 0 {
 			t.Errorf("left after removal: %v, %v", tab.rows, tab.faults)
 		}
@@ -84,20 +87,5 @@ func TestQueue(t *testing.T) {
 	}
 	if len(q.wake) != 1 {
 		t.Error("nobody is woken")
-	}
-}
-
-// Pauses grow to a limit; what was refused waits for somebody to act.
-func TestBackoff(t *testing.T) {
-	t.Parallel()
-	b := Timing{Retry: time.Second, RetryMax: 4 * time.Second}.withDefaults().backoff()
-	for _, want := range []time.Duration{1, 2, 4, 4, 4} {
-		if d := b.after(nil); d < want*time.Second || d > want*time.Second*3/2 {
-			t.Errorf("pause %v, want %v and up to half more", d, want*time.Second)
-		}
-	}
-	b.reset()
-	if d := b.after(nil); d > 3*time.Second/2 {
-		t.Errorf("pause %v after a reset", d)
 	}
 }

@@ -1,10 +1,11 @@
-package kube
+package kubeapi
 
 import (
 	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	goruntime "runtime"
@@ -86,7 +87,7 @@ func envelope(kind string, size int) []byte {
 	return binary.AppendUvarint(append(out, 0x12), uint64(size))
 }
 
-func newPodServer(t testing.TB, pods int) *api {
+func newPodServer(t testing.TB, pods int) *Client {
 	t.Helper()
 	s := &podServer{pods: pods}
 	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "100"}}
@@ -105,17 +106,17 @@ func newPodServer(t testing.TB, pods int) *api {
 		list.Continue = "token-" + number(0)
 	}
 	srv := httptest.NewServer(s)
-	a, err := connect(&rest.Config{Host: srv.URL, QPS: 1e6, Burst: 1e6}, Timing{Retry: time.Millisecond, RetryMax: time.Millisecond}.withDefaults())
+	c, err := Connect(Options{Config: &rest.Config{Host: srv.URL}, QPS: 1e6, Burst: 1e6, Timing: Timing{Retry: time.Millisecond, RetryMax: time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.most = bounds{1 << 30, bigCluster, 1 << 30} // whoever does not ask for pages has all in one answer
+	c.most = bounds{1 << 30, bigCluster, 1 << 30} // whoever does not ask for pages has all in one answer
 	t.Cleanup(func() {
-		a.close()
+		c.Close()
 		srv.CloseClientConnections()
 		srv.Close()
 	})
-	return a
+	return c
 }
 
 // ServeHTTP implements http.Handler. As an API server does, it gives all at once to whoever asks for what its
@@ -157,26 +158,83 @@ func (s *podServer) watch(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// reflected makes a table a reflector's store.
-type reflected struct{ *table }
+// shelf is a store that keeps names and objects, pods as a registry does.
+type shelf struct {
+	mu       sync.Mutex
+	objects  map[types.NamespacedName]runtime.Object
+	complete bool
+	full     bool // lists are asked for until it is not
+}
 
-func (r reflected) Add(o any) error    { r.set(o.(runtime.Object)); return nil }
+// Set implements Store.
+func (s *shelf) Set(n types.NamespacedName, o runtime.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p, ok := o.(*corev1.Pod); ok {
+		trimPod(p)
+	}
+	if s.objects == nil {
+		s.objects = map[types.NamespacedName]runtime.Object{}
+	}
+	s.objects[n] = o
+}
+
+// Remove implements Store.
+func (s *shelf) Remove(n types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.objects, n)
+}
+
+// Complete implements Store.
+func (s *shelf) Complete(seen map[types.NamespacedName]struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.objects, func(n types.NamespacedName, _ runtime.Object) bool { _, ok := seen[n]; return !ok })
+	s.complete = true
+}
+
+// Lacking implements Store.
+func (s *shelf) Lacking() bool { return s.full }
+
+func (s *shelf) ready() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.complete
+}
+
+// trimPod leaves what a registry reads of a pod.
+func trimPod(p *corev1.Pod) {
+	p.Annotations, p.ManagedFields = nil, nil
+	var kept []corev1.Container
+	for _, c := range p.Spec.Containers {
+		kept = append(kept, corev1.Container{Name: c.Name, Ports: c.Ports})
+	}
+	p.Spec = corev1.PodSpec{Containers: kept, NodeName: p.Spec.NodeName}
+	p.Status = corev1.PodStatus{Phase: p.Status.Phase, Conditions: p.Status.Conditions, PodIP: p.Status.PodIP}
+}
+
+// reflected makes a shelf a reflector's store.
+type reflected struct{ *shelf }
+
+func podNameOf(o any) types.NamespacedName { return nameOf(o.(*corev1.Pod)) }
+
+func (r reflected) Add(o any) error    { r.Set(podNameOf(o), o.(runtime.Object)); return nil }
 func (r reflected) Update(o any) error { return r.Add(o) }
-func (r reflected) Delete(o any) error { r.remove(o.(runtime.Object)); return nil }
+func (r reflected) Delete(o any) error { r.Remove(podNameOf(o)); return nil }
 func (r reflected) Resync() error      { return nil }
 
 func (r reflected) Replace(all []any, _ string) error {
 	seen := map[types.NamespacedName]struct{}{}
 	for _, o := range all {
-		p := o.(*corev1.Pod)
-		seen[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = struct{}{}
-		r.set(p)
+		seen[podNameOf(o)] = struct{}{}
+		r.Set(podNameOf(o), o.(runtime.Object))
 	}
-	r.complete(seen)
+	r.Complete(seen)
 	return nil
 }
 
-var podsAt = place{version: "v1", resource: "pods"}
+var podsAt = Place{Version: "v1", Resource: "pods"}
 
 // lister is a reflector's way to an API server.
 type lister struct{ cache.ListWatch }
@@ -184,31 +242,31 @@ type lister struct{ cache.ListWatch }
 // IsWatchListSemanticsUnSupported tells a reflector that it can't have objects streamed.
 func (*lister) IsWatchListSemanticsUnSupported() bool { return true }
 
-func newLister(a *api, ask func(*metav1.ListOptions), page func(*corev1.PodList)) *lister {
+func newLister(c *Client, ask func(*metav1.ListOptions), page func(*corev1.PodList)) *lister {
 	l := &lister{}
 	l.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		ask(&o)
 		out := &corev1.PodList{}
-		err := a.list(ctx, a.request(a.core, podsAt, o), out)
+		err := c.list(ctx, c.request(c.core, podsAt, o), out)
 		page(out)
 		return out, err
 	}
 	l.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		return a.watch(ctx, a.request(a.core, podsAt, o))
+		return c.watch(ctx, c.request(c.core, podsAt, o))
 	}
 	return l
 }
 
-// way is a way to keep a table equal to what a server has.
+// way is a way to keep a store equal to what a server has.
 type way struct {
 	name string
-	run  func(ctx context.Context, a *api, t *table)
+	run  func(ctx context.Context, c *Client, s *shelf)
 }
 
 func ways() []way {
-	reflector := func(ask func(*metav1.ListOptions), page func(*corev1.PodList)) func(context.Context, *api, *table) {
-		return func(ctx context.Context, a *api, t *table) {
-			r := cache.NewReflectorWithOptions(newLister(a, ask, page), &corev1.Pod{}, reflected{t}, cache.ReflectorOptions{
+	reflector := func(ask func(*metav1.ListOptions), page func(*corev1.PodList)) func(context.Context, *Client, *shelf) {
+		return func(ctx context.Context, c *Client, s *shelf) {
+			r := cache.NewReflectorWithOptions(newLister(c, ask, page), &corev1.Pod{}, reflected{s}, cache.ReflectorOptions{
 				Backoff: &wait.Backoff{Duration: time.Millisecond, Cap: time.Millisecond, Steps: 1, Factor: 1}})
 			r.WatchListPageSize = pageSize
 			r.RunWithContext(ctx)
@@ -216,35 +274,31 @@ func ways() []way {
 	}
 	plain, asIs := func(*metav1.ListOptions) {}, func(*corev1.PodList) {}
 	return []way{
-		{"feed", func(ctx context.Context, a *api, t *table) {
-			ct := newContact("", func(string, failure) {}, func() {})
-			s := &session{opts: Options{}.withDefaults(), api: a, contact: ct}
-			s.feed(podsAt, a.core, func() runtime.Object { return &corev1.PodList{} }, t, ct.track(KindPod, podsAt, requiredKind)).run(ctx)
+		{"feed", func(ctx context.Context, c *Client, s *shelf) {
+			c.Feed("Pod", podsAt, Required, func() runtime.Object { return &corev1.PodList{} }, s).Run(ctx)
 		}},
 		{"reflector", reflector(plain, asIs)},
 		{"reflector, newest state", reflector(func(o *metav1.ListOptions) { o.ResourceVersion, o.ResourceVersionMatch = "", "" }, asIs)},
 		{"reflector, newest state, trimmed pages", reflector(func(o *metav1.ListOptions) { o.ResourceVersion, o.ResourceVersionMatch = "", "" },
 			func(l *corev1.PodList) {
 				for i := range l.Items {
-					trim(&l.Items[i])
+					trimPod(&l.Items[i])
 				}
 			})},
 	}
 }
 
-// begin runs a way until the table is full, and gives what ends it and waits for it.
-func (w way) begin(tb testing.TB, a *api) (*table, func()) {
+// begin runs a way until the store is full, and gives what ends it and waits for it.
+func (w way) begin(tb testing.TB, c *Client) (*shelf, func()) {
 	tb.Helper()
-	q := newQueue()
-	t := newTable(KindPod, 1_000_000, q, func(string, string) {})
+	s := &shelf{}
 	ctx, stop := context.WithCancel(klog.NewContext(tb.Context(), logr.Discard()))
 	done := make(chan struct{})
-	go func() { defer close(done); w.run(ctx, a, t) }()
-	for !t.ready() {
-		q.take(batch)
+	go func() { defer close(done); w.run(ctx, c, s) }()
+	for !s.ready() {
 		time.Sleep(time.Millisecond)
 	}
-	return t, func() { stop(); <-done }
+	return s, func() { stop(); <-done }
 }
 
 // The most memory that is in use while the pods of a big cluster are read for the first time.
@@ -254,15 +308,15 @@ func BenchmarkFirstListMemory(b *testing.B) {
 			var peak, left uint64
 			for b.Loop() {
 				goruntime.GC()
-				a := newPodServer(b, bigCluster)
+				c := newPodServer(b, bigCluster)
 				stop := sampleHeap(&peak)
-				t, end := w.begin(b, a)
+				s, end := w.begin(b, c)
 				stop()
 				goruntime.GC()
 				left = max(left, heap())
 				end()
-				if t.count != bigCluster {
-					b.Fatalf("%d pods", t.count)
+				if len(s.objects) != bigCluster {
+					b.Fatalf("%d pods", len(s.objects))
 				}
 			}
 			b.ReportMetric(float64(peak)/1e6, "peak-MB")

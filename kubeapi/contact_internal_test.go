@@ -1,4 +1,4 @@
-package kube
+package kubeapi
 
 import (
 	"errors"
@@ -31,30 +31,30 @@ func TestIncident14RefusalsInARow(t *testing.T) {
 		return out
 	}
 	for name, c := range map[string]struct {
-		need              need
+		need              Need
 		outcomes          []error
 		hopeless, revoked bool
 	}{
-		"one refusal":                   {optionalKind, []error{forbidden}, false, false},
-		"four refusals":                 {optionalKind, repeat(4, forbidden), false, false},
-		"five refusals":                 {optionalKind, repeat(5, forbidden), true, false},
-		"eight refusals":                {optionalKind, repeat(8, forbidden), true, true},
-		"eight failures":                {optionalKind, repeat(8, busy), true, false},
-		"refusals with an answer":       {optionalKind, append(append(repeat(4, forbidden), nil), repeat(4, forbidden)...), false, false},
-		"a refusal after an outage":     {optionalKind, append(repeat(20, errSilent), forbidden), false, false},
-		"failures, then refusals":       {optionalKind, append(repeat(4, busy), forbidden), true, false},
-		"no answer":                     {optionalKind, repeat(20, errSilent), false, false},
-		"a credential that is refused":  {optionalKind, repeat(20, answer(401)), false, false},
-		"what must be":                  {requiredKind, repeat(20, forbidden), false, true},
-		"refusals around another fault": {optionalKind, append(append(repeat(3, forbidden), errSilent), repeat(3, forbidden)...), false, false},
+		"one refusal":                   {Optional, []error{forbidden}, false, false},
+		"four refusals":                 {Optional, repeat(4, forbidden), false, false},
+		"five refusals":                 {Optional, repeat(5, forbidden), true, false},
+		"eight refusals":                {Optional, repeat(8, forbidden), true, true},
+		"eight failures":                {Optional, repeat(8, busy), true, false},
+		"refusals with an answer":       {Optional, append(append(repeat(4, forbidden), nil), repeat(4, forbidden)...), false, false},
+		"a refusal after an outage":     {Optional, append(repeat(20, errSilent), forbidden), false, false},
+		"failures, then refusals":       {Optional, append(repeat(4, busy), forbidden), true, false},
+		"no answer":                     {Optional, repeat(20, errSilent), false, false},
+		"a credential that is refused":  {Optional, repeat(20, answer(401)), false, false},
+		"what must be":                  {Required, repeat(20, forbidden), false, true},
+		"refusals around another fault": {Optional, append(append(repeat(3, forbidden), errSilent), repeat(3, forbidden)...), false, false},
 	} {
-		ct := newContact("host", func(string, failure) {}, func() {})
-		outcome := ct.track("kind", place{resource: "kinds"}, c.need)
+		ct := newContact("host", Options{}.withDefaults())
+		outcome := ct.Track("kind", Place{Resource: "kinds"}, c.need)
 		for _, err := range c.outcomes {
 			outcome("list", err)
 		}
-		if h := ct.of("kind"); h.hopeless() != c.hopeless || h.revoked() != c.revoked {
-			t.Errorf("%s: hopeless %v, revoked %v; want %v, %v", name, h.hopeless(), h.revoked(), c.hopeless, c.revoked)
+		if h := ct.Of("kind"); h.Hopeless() != c.hopeless || h.Revoked() != c.revoked {
+			t.Errorf("%s: hopeless %v, revoked %v; want %v, %v", name, h.Hopeless(), h.Revoked(), c.hopeless, c.revoked)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestIncident11PausesAreShortWhenAServerIsBack(t *testing.T) {
 		b := timing.backoff()
 		pauses := func(n int, err error) (total time.Duration) {
 			for range n {
-				d := b.after(err)
+				d := b.After(err)
 				total += d
 				time.Sleep(d) // of the bubble
 			}
@@ -78,7 +78,7 @@ func TestIncident11PausesAreShortWhenAServerIsBack(t *testing.T) {
 			t.Errorf("five refusals take %v", d)
 		}
 		pauses(20, forbidden)
-		if d := b.after(forbidden); d > 20*time.Second {
+		if d := b.After(forbidden); d > 20*time.Second {
 			t.Errorf("a right that was granted is noticed after %v", d)
 		}
 		pauses(20, errSilent)
@@ -99,12 +99,12 @@ func TestIncident11PausesAreShortWhenAServerIsBack(t *testing.T) {
 // never succeeds.
 func TestWhatCutsPausesShort(t *testing.T) {
 	t.Parallel()
-	ct := newContact("host", func(string, failure) {}, func() {})
-	pods := ct.track("pods", place{}, requiredKind)
-	services := ct.track("services", place{}, requiredKind)
-	other := ct.track("other", place{}, optionalKind)
+	ct := newContact("host", Options{}.withDefaults())
+	pods := ct.Track("pods", Place{}, Required)
+	services := ct.Track("services", Place{}, Required)
+	other := ct.Track("other", Place{}, Optional)
 	cut := func(outcomes func()) bool {
-		up := ct.back()
+		up := ct.Back()
 		outcomes()
 		select {
 		case <-up:
@@ -135,5 +135,20 @@ func TestWhatCutsPausesShort(t *testing.T) {
 	}
 	if !cut(func() { pods("watch", errSilent); other("list", forbidden) }) {
 		t.Error("a server that is back wakes nobody, since it refuses")
+	}
+}
+
+// Pauses grow to a limit; what was refused waits for somebody to act.
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	b := Timing{Retry: time.Second, RetryMax: 4 * time.Second}.withDefaults().backoff()
+	for _, want := range []time.Duration{1, 2, 4, 4, 4} {
+		if d := b.After(nil); d < want*time.Second || d > want*time.Second*3/2 {
+			t.Errorf("pause %v, want %v and up to half more", d, want*time.Second)
+		}
+	}
+	b.Reset()
+	if d := b.After(nil); d > 3*time.Second/2 {
+		t.Errorf("pause %v after a reset", d)
 	}
 }

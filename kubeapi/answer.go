@@ -1,4 +1,4 @@
-package kube
+package kubeapi
 
 import (
 	"bytes"
@@ -52,13 +52,13 @@ const (
 const largeAnswer = 16 << 20
 
 // errTooMuch is an answer beyond the bounds.
-var errTooMuch = fmt.Errorf("%w: it has too much in it", errUnreadable)
+var errTooMuch = fmt.Errorf("%w: it has too much in it", ErrUnreadable)
 
 type answerKey struct{}
 
 // do reads an answer. Large ones are read one after the other: until done is called.
-func (a *api) do(ctx context.Context, r *rest.Request) (res rest.Result, done func()) {
-	b := &bounded{ctx: ctx, left: a.most.bytes, small: largeAnswer, large: a.large}
+func (c *Client) do(ctx context.Context, r *rest.Request) (res rest.Result, done func()) {
+	b := &bounded{ctx: ctx, left: c.most.bytes, small: largeAnswer, large: c.large}
 	return r.Do(context.WithValue(ctx, answerKey{}, b)), b.done
 }
 
@@ -103,17 +103,17 @@ var protobufMagic = []byte("k8s\x00")
 
 // decode puts an answer into out, after a look at what it says of itself: something else than an API server,
 // or one in trouble, may answer 200 with anything, which must not be taken for an empty list.
-func (a *api) decode(ctx context.Context, res rest.Result, out runtime.Object) error {
+func (c *Client) decode(ctx context.Context, res rest.Result, out runtime.Object) error {
 	body, err := res.Raw()
 	if err != nil {
 		return err
 	}
-	want, err := a.kindOf(out)
+	want, err := c.kindOf(out)
 	if err != nil {
 		return err
 	}
-	raw, custom := out.(*rawList)
-	got := head{most: a.most}
+	raw, custom := out.(*RawList)
+	got := head{most: c.most}
 	switch {
 	case bytes.HasPrefix(body, protobufMagic):
 		err = got.protobuf(body[len(protobufMagic):])
@@ -136,11 +136,11 @@ func (a *api) decode(ctx context.Context, res rest.Result, out runtime.Object) e
 }
 
 // kindOf gives the kind that an answer must have.
-func (a *api) kindOf(out runtime.Object) (metav1.TypeMeta, error) {
-	if raw, custom := out.(*rawList); custom {
+func (c *Client) kindOf(out runtime.Object) (metav1.TypeMeta, error) {
+	if raw, custom := out.(*RawList); custom {
 		return raw.TypeMeta, nil
 	}
-	kinds, _, err := a.scheme.ObjectKinds(out)
+	kinds, _, err := c.scheme.ObjectKinds(out)
 	if err != nil {
 		return metav1.TypeMeta{}, err
 	}

@@ -1,4 +1,4 @@
-package kube
+package kubeapi
 
 import (
 	"encoding/binary"
@@ -34,7 +34,7 @@ func newEvents(resp *http.Response) *events {
 func (e *events) Read(p []byte) (int, error) {
 	n, err := e.ReadCloser.Read(p)
 	if most := e.step(p[:n]); most > maxEvent {
-		return 0, fmt.Errorf("%w: an event of more than %d bytes", errUnreadable, maxEvent)
+		return 0, fmt.Errorf("%w: an event of more than %d bytes", ErrUnreadable, maxEvent)
 	}
 	return n, err
 }
