@@ -105,14 +105,14 @@ func TestServeFollowsTheFolders(t *testing.T) {
 
 func TestServeListsWhatIsNotServed(t *testing.T) {
 	t.Parallel()
-	r := startHub(t, map[string]string{"east/vs.yaml": `apiVersion: networking.istio.io/v1
-kind: VirtualService
+	r := startHub(t, map[string]string{"east/filter.yaml": `apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
 metadata: {name: web, namespace: shop}
-spec: {hosts: [web]}
+spec: {}
 `})
 	r.untilReady(t)
 	got := command(t, "cluster", "list", "-o", "wide", "--hub", r.url)
-	if !strings.Contains(got.stdout, "VirtualService") || !strings.Contains(got.stdout, "1 accepted, not used by this version") {
+	if !strings.Contains(got.stdout, "EnvoyFilter") || !strings.Contains(got.stdout, "1 accepted, not used by this version") {
 		t.Errorf("cluster list -o wide:\n%s", got.stdout)
 	}
 }
