@@ -157,8 +157,7 @@ func (s *settings) event(file string, p *parsed[*setting]) model.Event {
 	ref := refOf(file)
 	ev := model.Event{Row: model.RowKey{Kind: model.RowConfig, Key: ref.String()}}
 	if p != nil && p.value != nil {
-		ev.Obj = &model.Config{Kind: ref.Kind, Name: ref.Name, Spec: p.value.Message,
-			Source: model.Source{Shard: s.key, Object: ref, Revision: p.value.Revision, Time: p.value.modified}}
+		ev.Obj = p.value.Row(ref.Name, time.Time{}, model.Source{Shard: s.key, Object: ref, Revision: p.value.Revision, Time: p.value.modified})
 	}
 	return ev
 }

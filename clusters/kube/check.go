@@ -50,7 +50,7 @@ func (c *Converter) findings(o Object, spec proto.Message) []model.Finding {
 	}
 	out := validate.Object(o.Ref, spec)
 	for _, f := range notServedFields(o.Ref.Kind, spec.ProtoReflect()) {
-		out = append(out, model.Finding{Code: codeNotServed, Severity: model.SeverityWarning, Object: o.Ref, Field: f.Field, Message: f.Reason})
+		out = append(out, f.finding(o.Ref))
 	}
 	slices.SortStableFunc(out, func(a, b model.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
 	return out[:min(len(out), maxReasons)]

@@ -140,8 +140,7 @@ func (r *meshRun) update(kind string, ref model.ObjectKey) (ev model.Event, chan
 		return ev, false
 	}
 	s.good = next
-	s.row = &model.Config{Kind: kind, Name: ref.Name, Spec: next.Message, Created: o.Time,
-		Source: model.Source{Shard: r.key, Object: o.Ref, Revision: o.Revision, Time: o.Time}}
+	s.row = next.Row(ref.Name, o.Time, model.Source{Shard: r.key, Object: o.Ref, Revision: o.Revision, Time: o.Time})
 	return model.Event{Row: model.RowKey{Kind: model.RowConfig, Key: ref.String()}, Obj: s.row}, true
 }
 

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -23,6 +24,16 @@ type MeshSettings struct {
 	Kind     string        // model.ConfigMesh or model.ConfigNetworks
 	Message  proto.Message // the one that [model.Config] names for the kind
 	Revision string        // a hash of the content
+}
+
+// Row is the row of the settings in force.
+func (s *MeshSettings) Row(name string, created time.Time, src model.Source) *model.Config {
+	row := &model.Config{Kind: s.Kind, Name: name, Spec: s.Message, Created: created, Source: src}
+	for _, f := range notServedFields(s.Kind, s.Message.ProtoReflect()) {
+		row.Findings = append(row.Findings, f.finding(model.ObjectKey{Kind: s.Kind, Name: name}))
+		row.NotServedFields = append(row.NotServedFields, f.Field)
+	}
+	return row
 }
 
 // ParseMesh reads settings of a kind from YAML: the settings themselves, or a ConfigMap that has them

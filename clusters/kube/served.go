@@ -18,6 +18,10 @@ type NotServedField struct {
 	Reason string // why, and what to do instead
 }
 
+func (f NotServedField) finding(of model.ObjectKey) model.Finding {
+	return model.Finding{Code: codeNotServed, Severity: model.SeverityWarning, Object: of, Field: f.Field, Message: f.Reason}
+}
+
 // The reasons that several fields have.
 const (
 	needsCertificates = "the hub hands out no certificates yet: name files on the proxy's machine"
@@ -54,7 +58,27 @@ func NotServed() []NotServedField {
 	add(model.ConfigProxyConfig, "injectors and agents read it when a proxy starts, not the hub", "selector", "concurrency", "environmentVariables", "image")
 	add(model.ConfigTelemetry, "proxies are not told to trace yet", "tracing")
 	add(model.ConfigTelemetry, "it chooses waypoints, which are not served: use selector", "targetRef", "targetRefs")
+	meshNotServed(add)
 	return out
+}
+
+// meshNotServed adds the fields of MeshConfig.
+func meshNotServed(add func(kind, reason string, fields ...string)) {
+	mesh := func(reason string, fields ...string) { add(model.ConfigMesh, reason, fields...) }
+	mesh("Ingress objects are not served yet", "ingressClass", "ingressService", "ingressControllerMode", "ingressSelector")
+	mesh("proxies are not told to trace yet", "enableTracing", "defaultProviders.tracing", "extensionProviders.zipkin", "extensionProviders.lightstep",
+		"extensionProviders.datadog", "extensionProviders.stackdriver", "extensionProviders.opencensus", "extensionProviders.skywalking", "extensionProviders.opentelemetry")
+	mesh("proxies log to files only", "enableEnvoyAccessLogService", "extensionProviders.envoyHttpAls", "extensionProviders.envoyTcpAls", "extensionProviders.envoyOtelAls")
+	mesh("AuthorizationPolicies are not served yet", "extensionProviders.envoyExtAuthzHttp", "extensionProviders.envoyExtAuthzGrpc")
+	mesh("the hub hands out no certificates yet", "certificates", "ca", "caCertificates", "extensionProviders.sds")
+	mesh("peers of every trust domain that the root certificates vouch for are accepted", "trustDomainAliases")
+	mesh("peers are verified where a DestinationRule names caCertificates", "verifyCertificateAtClient")
+	mesh("ambient mode is not served", "hboneIdleTimeout", "serviceScopeConfigs")
+	mesh("the flags of the hub say where configuration comes from", "configSources")
+	mesh("agents read it, not the hub", "enablePrometheusMerge")
+	mesh("injectors and agents read it when a proxy starts, not the hub", "defaultConfig")
+	mesh("it counts as ALLOW_ANY", "outboundTrafficPolicy.mode=ALLOW_ANY_DYNAMIC_DNS")
+	mesh("it is not read yet", "disableEnvoyListenerLog", "outboundTrafficPolicy.tls", "defaultInboundHttpRetryPolicy", "serviceEntryVisibility")
 }
 
 // notServed is NotServed by kind and field.

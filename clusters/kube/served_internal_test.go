@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	meshconfig "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -19,6 +20,8 @@ var groups = map[string]string{model.ConfigPeerAuthentication: groupSecurity, mo
 // specMessage is an empty spec of a kind that is checked; nil for others.
 func specMessage(kind string) proto.Message {
 	switch kind {
+	case model.ConfigMesh:
+		return &meshconfig.MeshConfig{}
 	case KindServiceEntry:
 		return &networking.ServiceEntry{}
 	case KindWorkloadEntry:
