@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	networking "istio.io/api/networking/v1alpha3"
+
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
@@ -33,6 +35,9 @@ func merge(in *mergeInput) *pushcontext.ServiceView {
 	}
 	if inlined(shape) {
 		shape.Inline = view.Endpoints
+	}
+	if direct(shape) {
+		shape.MutualPorts = mutualPorts(view.Endpoints)
 	}
 	if shape.Resolution.IsDNS() {
 		shape.Networks = used(in.networks.named, e.kept)
@@ -256,6 +261,32 @@ func inlined(s *pushcontext.ShapeView) bool {
 		return true
 	}
 	return s.Resolution == model.Passthrough && slices.ContainsFunc(s.Ports, func(p model.Port) bool { return !p.Protocol.IsHTTP() })
+}
+
+// direct reports whether connections to the service go, for some proxies, where the application opened them.
+func direct(s *pushcontext.ShapeView) bool {
+	passes := func(t *networking.TrafficPolicy) bool {
+		return t.GetLoadBalancer().GetSimple() == networking.LoadBalancerSettings_PASSTHROUGH ||
+			slices.ContainsFunc(t.GetPortLevelSettings(), func(l *networking.TrafficPolicy_PortTrafficPolicy) bool {
+				return l.GetLoadBalancer().GetSimple() == networking.LoadBalancerSettings_PASSTHROUGH
+			})
+	}
+	return s.Resolution == model.Passthrough || s.Resolution == model.ClientSideLB && slices.ContainsFunc(s.Policies, func(p *pushcontext.DestinationPolicy) bool {
+		return passes(p.Spec.GetTrafficPolicy()) || slices.ContainsFunc(p.Spec.GetSubsets(), func(x *networking.Subset) bool { return passes(x.GetTrafficPolicy()) })
+	})
+}
+
+// mutualPorts gives the ports behind which every endpoint takes mutual TLS.
+func mutualPorts(ports []pushcontext.PortEndpoints) []string {
+	var out []string
+	for _, p := range ports {
+		if len(p.Localities) > 0 && !slices.ContainsFunc(p.Localities, func(l pushcontext.LocalityEndpoints) bool {
+			return slices.ContainsFunc(l.Endpoints, func(e *model.Endpoint) bool { return e.TLSMode != model.TLSIstio || e.MTLS == model.MTLSDisabled })
+		}) {
+			out = append(out, p.Port)
+		}
+	}
+	return out
 }
 
 // partition tells the services that the rows of one host stand for: one for the whole mesh, and one

@@ -104,10 +104,13 @@ type ShapeView struct {
 	// oldest first; see VirtualService.
 	VirtualServices []*VirtualService
 	Inline          []PortEndpoints // endpoints that are part of the shape: DNS names, headless TCP
-	Networks        Networks        // of a service that proxies resolve: those that its endpoints are on; gateways known by name are unresolved
-	Contributions   []Contribution  // by shard, then object
-	Conflicts       []Conflict
-	Mesh            *MeshView
+	// MutualPorts are the names of ports behind which there are endpoints that all take mutual TLS, sorted; of a
+	// service whose connections go where the application opened them, which does not say which endpoint that is.
+	MutualPorts   []string
+	Networks      Networks       // of a service that proxies resolve: those that its endpoints are on; gateways known by name are unresolved
+	Contributions []Contribution // by shard, then object
+	Conflicts     []Conflict
+	Mesh          *MeshView
 }
 
 // Alias is another name of a service.

@@ -239,6 +239,14 @@ func TestHeadlessIsSecuredAsAWhole(t *testing.T) {
 	if got := security(t, cluster(t, s, newMesh(), sidecar("c1", "shop", secured))); got != "" {
 		t.Errorf("without endpoints: %q", got)
 	}
+	s.edit = func(v *pushcontext.ShapeView) { v.MutualPorts = []string{"tcp"} }
+	if got := security(t, cluster(t, s, newMesh(), sidecar("c1", "shop", secured))); got != "always outbound_.90_._.pods.shop.svc.cluster.local istio certified" {
+		t.Errorf("whose endpoints all speak it: %q", got)
+	}
+	direct := underRules(svc{host: s.host, ports: s.ports, edit: s.edit}, destination("shop", "r", balanced(simply(networking.LoadBalancerSettings_PASSTHROUGH))))
+	if got := security(t, cluster(t, direct, newMesh(), sidecar("c1", "shop", secured))); got != "always outbound_.90_._.pods.shop.svc.cluster.local istio certified" {
+		t.Errorf("by a rule: %q", got)
+	}
 }
 
 func TestAutomaticServerName(t *testing.T) {

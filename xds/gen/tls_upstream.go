@@ -43,7 +43,7 @@ func applyTLS(out *draft, d destination, c Class) {
 	case mode == tlsMutual:
 		out.TransportSocket = tlsSocket(meshTLS(out, d, c))
 	case out.GetType() == clusterv3.Cluster_ORIGINAL_DST:
-		if allSpeakMutual(inlineCandidates(d)) {
+		if d.speaksMutual() {
 			out.TransportSocket = tlsSocket(meshTLS(out, d, c))
 		}
 	default:
@@ -74,15 +74,19 @@ func unreachable(out *draft) {
 	}
 }
 
-// allSpeakMutual reports whether every endpoint behind an original destination takes mutual TLS: there
+// speaksMutual reports whether every endpoint of an original destination takes mutual TLS: there
 // a connection does not know its endpoint, so all are treated alike.
-func allSpeakMutual(in candidates) bool {
-	for _, l := range in.localities {
+func (d destination) speaksMutual() bool {
+	in := inlineCandidates(d).localities
+	if len(in) == 0 {
+		return slices.Contains(d.shape.MutualPorts, d.port.Name)
+	}
+	for _, l := range in {
 		if slices.ContainsFunc(l.Endpoints, func(e *model.Endpoint) bool { return !speaksMutual(e) }) {
 			return false
 		}
 	}
-	return len(in.localities) > 0
+	return true
 }
 
 // matchTLSMode is mutual TLS for endpoints whose metadata says that they speak it.
