@@ -36,7 +36,7 @@ type Store interface {
 // again.
 //
 // It is not a client-go reflector because of how that behaves when an API server is in trouble: it lists
-// everything again after a watch that was short, hides from whoever it works for how requests went, waits
+// everything again after a watch of less than a second, hides from whoever it works for how requests went, waits
 // without regard to the end of its context, and holds all pages of a list at once.
 type Feed struct {
 	// Missing is told when the server says that it does not serve the kind; nil if nobody asks. It is set before

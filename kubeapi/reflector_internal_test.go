@@ -252,6 +252,7 @@ func newLister(c *Client, ask func(*metav1.ListOptions), page func(*corev1.PodLi
 		return out, err
 	}
 	l.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		o.Watch = true
 		return c.watch(ctx, c.request(c.core, podsAt, o))
 	}
 	return l
@@ -286,6 +287,14 @@ func ways() []way {
 				}
 			})},
 	}
+}
+
+// plainReflector is a reflector with its own pauses.
+func plainReflector() way {
+	return way{"reflector", func(ctx context.Context, c *Client, s *shelf) {
+		l := newLister(c, func(*metav1.ListOptions) {}, func(*corev1.PodList) {})
+		cache.NewReflectorWithOptions(l, &corev1.Pod{}, reflected{s}, cache.ReflectorOptions{}).RunWithContext(ctx)
+	}}
 }
 
 // begin runs a way until the store is full, and gives what ends it and waits for it.
