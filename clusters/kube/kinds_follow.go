@@ -2,17 +2,13 @@ package kube
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
@@ -160,57 +156,6 @@ func (k *kinds) await(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// discover gives the version to read of each wanted kind that is served: the newest. A group that can't be
-// looked at leaves its kinds in doubt, and no others.
-func (k *kinds) discover(ctx context.Context) (found map[string]string, failed map[string]error, err error) {
-	var groups metav1.APIGroupList
-	err = k.run.api.Get(ctx, &groups, "apis")
-	if err == nil && len(groups.Groups) == 0 {
-		err = fmt.Errorf("%w: no groups", kubeapi.ErrUnreadable)
-	}
-	if ctx.Err() == nil {
-		k.run.discovery("get", err)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	found, failed = map[string]string{}, map[string]error{}
-	for _, g := range groups.Groups {
-		var versions []string
-		for _, v := range g.Versions {
-			versions = append(versions, v.Version)
-		}
-		slices.SortFunc(versions, func(a, b string) int { return version.CompareKubeAwareVersionStrings(b, a) })
-		for _, v := range versions {
-			k.discoverVersion(ctx, g.Name, v, found, failed)
-		}
-	}
-	return found, failed, nil
-}
-
-// discoverVersion looks for the kinds of a group that no newer version has, nor may have.
-func (k *kinds) discoverVersion(ctx context.Context, group, v string, found map[string]string, failed map[string]error) {
-	left := slices.DeleteFunc(slices.Clone(k.wanted), func(c custom) bool { return c.group != group || found[c.kind] != "" || failed[c.kind] != nil })
-	if len(left) == 0 {
-		return
-	}
-	var list metav1.APIResourceList
-	err := k.run.api.Get(ctx, &list, "apis", group, v)
-	if err == nil && list.GroupVersion != group+"/"+v {
-		err, list = fmt.Errorf("%w: not of the group's version", kubeapi.ErrUnreadable), metav1.APIResourceList{}
-	}
-	for _, c := range left {
-		if err != nil && !apierrors.IsNotFound(err) {
-			failed[c.kind] = err
-		}
-		for _, r := range list.APIResources {
-			if r.Name == c.resource && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") {
-				found[c.kind] = v
-			}
-		}
-	}
-}
-
 // apply starts and stops feeds. It reports whether a kind may be going.
 func (k *kinds) apply(ctx context.Context, found map[string]string, failed map[string]error, now time.Time) (doubt bool) {
 	for _, c := range k.wanted {
@@ -316,54 +261,3 @@ func (c custom) served() string {
 
 // definition is the name of a kind's definition.
 func (c custom) definition() string { return c.resource + "." + c.group }
-
-// defined holds the names of the definitions of custom kinds. It is a kubeapi.Store.
-type defined struct {
-	changed func()
-
-	mu    sync.Mutex
-	names map[string]bool
-	known bool // all have been read once
-}
-
-// has reports whether a definition exists, if that is known.
-func (d *defined) has(name string) (exists, known bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.names[name], d.known
-}
-
-// Set implements kubeapi.Store.
-func (d *defined) Set(n types.NamespacedName, _ runtime.Object) { d.note(n.Name, true) }
-
-// Remove implements kubeapi.Store.
-func (d *defined) Remove(n types.NamespacedName) { d.note(n.Name, false) }
-
-// note tells also of definitions that only changed: their kinds may be served now.
-func (d *defined) note(name string, exists bool) {
-	d.mu.Lock()
-	delete(d.names, name)
-	if exists {
-		d.names[name] = true
-	}
-	known := d.known
-	d.mu.Unlock()
-	if known {
-		d.changed()
-	}
-}
-
-// Complete implements kubeapi.Store.
-func (d *defined) Complete(seen map[types.NamespacedName]struct{}) {
-	d.mu.Lock()
-	maps.DeleteFunc(d.names, func(n string, _ bool) bool {
-		_, ok := seen[types.NamespacedName{Name: n}]
-		return !ok
-	})
-	d.known = true
-	d.mu.Unlock()
-	d.changed()
-}
-
-// Lacking implements kubeapi.Store.
-func (d *defined) Lacking() bool { return false }
