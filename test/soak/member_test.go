@@ -76,6 +76,9 @@ func (m *mesh) pod(r *rand.Rand, x *member, i int) any {
 	p := env.Pod(fmt.Sprintf("%s/p%d", namespace, i), "app", m.ip(x, 1+i))
 	p.Spec.NodeName = fmt.Sprintf("n%d", i%nodes)
 	p.Labels["version"] = pick(r, "v1", "v2", "v3")
+	if r.IntN(3) == 0 {
+		p.Labels[pickedLabel] = "yes"
+	}
 	if i%2 == 0 {
 		p.Labels["security.istio.io/tlsMode"] = "istio"
 	}
@@ -92,6 +95,7 @@ func (m *mesh) furnish(r *rand.Rand, x *member) {
 	x.services, x.way = map[string]bool{}, open
 	x.Apply(m.T, env.Service(namespace+"/steady", 80))
 	m.steady(r, x)
+	x.Apply(m.T, picking)
 	for i := range nodes {
 		x.Apply(m.T, node(r, i))
 	}
@@ -100,6 +104,9 @@ func (m *mesh) furnish(r *rand.Rand, x *member) {
 	}
 	for range 3 {
 		m.change(r, x)
+	}
+	for range 2 * perKind {
+		m.configure(r, x)
 	}
 	x.dirty = true
 }
@@ -110,7 +117,9 @@ func (m *mesh) change(r *rand.Rand, x *member) {
 	x.dirty = true
 	name := fmt.Sprintf("s%d", r.IntN(kinds))
 	id := namespace + "/" + name
-	switch n := r.IntN(14); {
+	switch n := r.IntN(20); {
+	case n >= 14:
+		m.configure(r, x)
 	case n >= 10:
 		m.steady(r, x)
 	case n < 6:
@@ -181,7 +190,7 @@ func (m *mesh) refresh(x *member) {
 	if err != nil {
 		m.Fatalf("read %s: %v", x.id, err)
 	}
-	x.now, x.dirty = a.content(), false
+	x.now, x.dirty = a.content(x == m.config), false
 }
 
 // expected lists what the hub may have of a cluster.
@@ -243,7 +252,7 @@ func (m *mesh) compare() {
 			m.Fatalf("the hub knows a cluster %q", id)
 		}
 	}
-	all := content{usable: map[string][]string{}}
+	all := content{usable: map[string][]string{}, ejects: chosen[m.config].ejects}
 	for _, c := range chosen {
 		for name, list := range c.usable {
 			if ours(name) {
@@ -252,7 +261,7 @@ func (m *mesh) compare() {
 		}
 	}
 	all.tidy()
-	m.agree(all.usable)
+	m.agree(all)
 	for _, x := range m.all() {
 		if slices.Contains(chosen[x].usable[outbound("steady")], m.stays(x)) {
 			m.guard.demand("steady", m.stays(x))

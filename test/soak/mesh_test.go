@@ -48,7 +48,7 @@ func newMesh(t *testing.T, n int) *mesh {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, c := range servers.Bare(t, n+1) {
+	for i, c := range servers.Take(t, n+1) {
 		x := &member{Cluster: c, id: primary, link: c.Link(t)}
 		c.Apply(t, env.Namespace(system), env.Namespace(namespace))
 		if i == 0 {

@@ -136,6 +136,7 @@ func (s *storm) round(i int) {
 		s.happen()
 	}
 	s.change(s.r, s.config)
+	s.configure(s.r, s.config)
 	s.flow()
 	s.compare()
 	s.states()
@@ -222,6 +223,7 @@ func (s *storm) withoutConfigCluster() {
 	s.lose(s.config, func() { s.config.way = cut; s.config.link.Cut() })
 	for range 3 {
 		s.change(s.r, s.config)
+		s.configure(s.r, s.config)
 		if x := s.where(func(x *member) bool { return !x.down }); x != nil {
 			s.change(s.r, x)
 		}

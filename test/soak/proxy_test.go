@@ -159,7 +159,7 @@ func (m *mesh) part(which func(*proxy) bool) {
 
 // ours reports whether an Envoy cluster is that of a service which a test made.
 func ours(name string) bool {
-	return strings.HasPrefix(name, "outbound|") && strings.HasSuffix(name, "."+namespace+".svc.cluster.local")
+	return strings.HasPrefix(name, "outbound|") && (strings.HasSuffix(name, "."+namespace+".svc.cluster.local") || strings.HasSuffix(name, entrySuffix))
 }
 
 // outbound is the name of the Envoy cluster of a service, "name" or "name:port".
@@ -255,13 +255,17 @@ func (p *proxy) endpoints() (map[string][]string, error) {
 	return out, nil
 }
 
-// agree waits until every proxy has exactly these endpoints, by the name of clusters.
-func (m *mesh) agree(want map[string][]string) {
+// agree waits until every proxy has exactly the endpoints, by the name of clusters, and ejects those that fail as it should.
+func (m *mesh) agree(all content) {
 	m.Helper()
+	want := all.usable
 	for _, p := range m.proxies {
 		m.eventually(p.ID()+" to have what there is", func() error {
 			have, err := p.endpoints()
 			if err != nil {
+				return err
+			}
+			if err := p.ejects(all.ejects); err != nil {
 				return err
 			}
 			for _, n := range slices.Sorted(maps.Keys(want)) {

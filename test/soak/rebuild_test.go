@@ -20,6 +20,7 @@ import (
 type content struct {
 	lines  []string            // a line for each service and for each endpoint, sorted
 	usable map[string][]string // "ip:port" of healthy endpoints by the name of Envoy clusters, sorted
+	ejects map[string]uint32   // errors after which endpoints are ejected, by the host of services; of the config cluster
 }
 
 // api is all that content depends on.
@@ -28,6 +29,7 @@ type api struct {
 	slices   []discoveryv1.EndpointSlice
 	pods     map[string]*corev1.Pod // by "namespace/name"
 	nodes    map[string]*corev1.Node
+	configs
 }
 
 // read asks an API server.
@@ -50,6 +52,9 @@ func read(ctx context.Context, c *env.Cluster) (*api, error) {
 		return nil, err
 	}
 	a := &api{services: services.Items, slices: slices.Items, pods: map[string]*corev1.Pod{}, nodes: map[string]*corev1.Node{}}
+	if a.configs, err = readConfigs(ctx, c); err != nil {
+		return nil, err
+	}
 	for i := range pods.Items {
 		a.pods[pods.Items[i].Namespace+"/"+pods.Items[i].Name] = &pods.Items[i]
 	}
@@ -59,9 +64,13 @@ func read(ctx context.Context, c *env.Cluster) (*api, error) {
 	return a, nil
 }
 
-// content works out what the hub has to know of the cluster.
-func (a *api) content() content {
-	out := content{usable: map[string][]string{}}
+// content works out what the hub has to know of the cluster. Configuration counts in the config cluster alone.
+func (a *api) content(config bool) content {
+	out := content{usable: map[string][]string{}, ejects: map[string]uint32{}}
+	if config {
+		a.configured(&out)
+	}
+	a.picked(&out)
 	clusters := map[string]map[string]string{} // names of Envoy clusters by host and port name
 	for _, s := range a.services {
 		h := s.Name + "." + s.Namespace + ".svc.cluster.local"
@@ -151,7 +160,10 @@ func (m *mesh) knows() (map[string][]string, error) {
 	if err := m.ask("/debug/endpointz", &endpoints); err != nil {
 		return nil, err
 	}
-	out := map[string][]string{}
+	out, err := m.knowsRules()
+	if err != nil {
+		return nil, err
+	}
 	add := func(shard, line string) {
 		id := strings.TrimPrefix(shard, "kubernetes/")
 		out[id] = append(out[id], line)
