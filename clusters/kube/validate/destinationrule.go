@@ -114,6 +114,7 @@ func loadBalancer(c *checker, l *networking.LoadBalancerSettings, outliers *netw
 		c.at("warmup").warn(CodeIneffective, "only ROUND_ROBIN and LEAST_REQUEST warm endpoints up")
 	}
 	locality(c.at("localityLbSetting"), l.LocalityLbSetting, outliers)
+	zoneAware(c.at("zoneAwareLbSetting"), l)
 }
 
 func warms(l *networking.LoadBalancerSettings) bool {
@@ -185,16 +186,41 @@ func locality(c *checker, l *networking.LocalityLoadBalancerSetting, outliers *n
 	}
 	overlapping(c.at("distribute"), from)
 	for i, f := range l.Failover {
-		at := c.item("failover", i)
-		at.unless(f.GetFrom() != "" && f.GetTo() != "", CodeRequired, "from and to are both needed")
-		at.unless(f.GetFrom() != f.GetTo() || f.GetFrom() == "", CodeLocality, "it fails over to itself")
-		for _, r := range []string{f.GetFrom(), f.GetTo()} {
-			at.unless(!strings.ContainsAny(r, "/*"), CodeLocality, "%q is not a region: failover knows regions only", r)
-		}
+		c.item("failover", i).regions(f.GetFrom(), f.GetTo())
 	}
 	failoverPriority(c, l)
 	if len(l.Failover)+len(l.FailoverPriority) > 0 && outliers == nil {
 		c.warn(CodeIneffective, "without outlierDetection nothing fails over: add it to this policy")
+	}
+}
+
+// regions checks two regions, of which the second serves where the first can't.
+func (c *checker) regions(from, to string) {
+	c.unless(from != "" && to != "", CodeRequired, "from and to are both needed")
+	c.unless(from != to || from == "", CodeLocality, "it fails over to itself")
+	for _, r := range []string{from, to} {
+		c.unless(!strings.ContainsAny(r, "/*"), CodeLocality, "%q is not a region: failover knows regions only", r)
+	}
+}
+
+// zoneAware checks balancing within the zone of a proxy, which goes before localityLbSetting.
+func zoneAware(c *checker, l *networking.LoadBalancerSettings) {
+	z := l.ZoneAwareLbSetting
+	if z == nil {
+		return
+	}
+	for i, f := range z.Failover {
+		c.item("failover", i).regions(f.GetFrom(), f.GetTo())
+	}
+	for i, label := range z.FailoverPriority {
+		at := c.item("failoverPriority", i)
+		key, _, _ := strings.Cut(label, "=")
+		at.unless(key != "", CodeLabels, "%q names no label", label)
+		at.unless(!slices.Contains(placeLabels, key), CodeExclusive, "zones and regions are told apart anyway: leave %s out", key)
+	}
+	c.at("minClusterSize").unless(z.MinClusterSize == nil || z.MinClusterSize.Value > 0, CodeRange, "0 is too small: it is at least 1")
+	if (z.Enabled == nil || z.Enabled.Value) && l.LocalityLbSetting != nil {
+		c.warn(CodeIneffective, "localityLbSetting has no effect beside it: leave one of them out")
 	}
 }
 
