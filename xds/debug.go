@@ -57,8 +57,8 @@ func (s *Server) ConfigDump(ctx context.Context, connection string, types ...str
 	}
 	out := &adminv3.ConfigDump{}
 	for typ, r := range s.rules {
-		if len(types) > 0 && !slices.Contains(types, r.short) {
-			continue
+		if len(types) > 0 && !slices.Contains(types, r.short) || r.partOf != "" || r.url == gen.NameTableURL {
+			continue // Envoy shows parts in what they are parts of, and knows nothing of names
 		}
 		list, err := st.inspect(ctx, typ)
 		if err != nil {
@@ -68,9 +68,6 @@ func (s *Server) ConfigDump(ctx context.Context, connection string, types ...str
 			if list, err = st.joined(ctx, list); err != nil {
 				return nil, err
 			}
-		}
-		if r.partOf != "" {
-			continue // as Envoy does, they are shown in what they are parts of
 		}
 		section, err := dumpSection(r.url, list)
 		if err != nil {

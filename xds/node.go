@@ -28,8 +28,9 @@ type identity struct {
 	labels    model.Labels // of the proxy's workload
 	// configured: the node sent PROXY_CONFIG, as proxies run by an agent do.
 	configured bool
-	vhds       bool // its Envoy takes virtual hosts one by one over ADS
-	ignored    bool // it has more addresses than are looked at
+	workload   *Workload // nil if it does not ask to be registered
+	vhds       bool      // its Envoy takes virtual hosts one by one over ADS
+	ignored    bool      // it has more addresses than are looked at
 }
 
 // parseNode reads an encoded Node. The node id is "<type>~<ip>~<pod>.<namespace>~<DNS domain>".
@@ -59,7 +60,9 @@ func parseNode(b []byte, aliases map[model.ClusterID]model.ClusterID) (*identity
 		id.locality = true
 	}
 	id.class.Extensions = extensions(n.Extensions)
-	id.vhds = takesVirtualHosts(&n)
+	if id.vhds = takesVirtualHosts(&n); id.workload != nil {
+		id.workload.complete(id)
+	}
 	return id, nil
 }
 
@@ -190,6 +193,9 @@ func (id *identity) metadata(m metadata, aliases map[model.ClusterID]model.Clust
 		return err
 	}
 	if err := m.self(c, labels); err != nil {
+		return err
+	}
+	if err := m.registration(id); err != nil {
 		return err
 	}
 	id.version = clip(m.text("ISTIO_VERSION"), maxVersion)

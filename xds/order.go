@@ -45,6 +45,7 @@ func rules() []rule {
 		{url: gen.ListenerURL, short: "lds", wildcard: true, whole: true, ackGate: true, afterClusters: true, retried: true},
 		{url: gen.RouteURL, short: "rds", ackGate: true, afterClusters: true},
 		{url: gen.VirtualHostURL, short: "vhds", wildcard: true, ackGate: true, afterClusters: true, retried: true, partOf: gen.RouteURL},
+		{url: gen.NameTableURL, short: "nds", wildcard: true, whole: true},
 	}
 }
 
@@ -54,7 +55,6 @@ const istioPrefix = "type.googleapis.com/"
 // yet. They are answered with nothing, so that a stream with other types works.
 func unserved() map[string]bool {
 	return map[string]bool{
-		istioPrefix + "istio.networking.nds.v1.NameTable":                true,
 		istioPrefix + "istio.mesh.v1alpha1.ProxyConfig":                  true,
 		istioPrefix + "istio.workload.Address":                           true,
 		istioPrefix + "istio.workload.Workload":                          true,

@@ -193,11 +193,11 @@ func TestUnserved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newRig(t).script()
 		defer s.p.Close()
-		const nds = "type.googleapis.com/istio.networking.nds.v1.NameTable"
+		const pcds = "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig"
 		const sds = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 		s.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "type.googleapis.com/istio.v1.HealthInformation"})
-		s.send(&discoveryv3.DeltaDiscoveryRequest{Node: node(1), TypeUrl: nds})
-		s.expect(nds, nil, nil)
+		s.send(&discoveryv3.DeltaDiscoveryRequest{Node: node(1), TypeUrl: pcds})
+		s.expect(pcds, nil, nil)
 		s.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: sds, ResourceNamesSubscribe: []string{"default"}})
 		s.expect(sds, nil, []string{"default"})
 		s.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: gen.ClusterURL})

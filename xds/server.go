@@ -36,6 +36,8 @@ type Options struct {
 	KnownClusters func() []model.ClusterID
 	// ClusterAliases maps names that nodes use to the clusters that are meant.
 	ClusterAliases map[model.ClusterID]model.ClusterID
+	// Workloads is told of proxies that ask to be registered; may be nil.
+	Workloads Workloads
 	// InlineHosts keeps virtual hosts in their route tables for proxies, too, that take them one by one.
 	InlineHosts bool
 	// OnPushCost is told the processor time that bringing one proxy up to a commit takes: working out and
@@ -245,6 +247,7 @@ func (s *Server) Serve(p wire.Protocol, peer Peer) error {
 	go func() {
 		defer s.running.Done()
 		err := st.contain(st.run)
+		_ = st.contain(st.gone)
 		_ = st.contain(st.end)
 		_ = st.contain(func() error { return s.leave(st) })
 		_ = st.contain(s.tidy)

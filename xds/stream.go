@@ -49,6 +49,7 @@ type stream struct {
 	id       *identity
 	refusal  string // why the stream is refused, while it has no id
 	claimed  string // the id that a refused node gives
+	told     bool   // Options.Workloads was told of it
 	counted  func() // ends the count of the stream in pilot_xds; nil before it has introduced itself
 	aud      *audience
 	past     []*audience // earlier ones that some type has yet to get over
@@ -186,10 +187,10 @@ func (st *stream) leaveClasses() {
 // handle takes one request into the state; the turn that follows answers it.
 func (st *stream) handle(r *wire.Request) error {
 	st.s.metrics.request(r.Size)
+	if r.TypeURL == healthURL {
+		return st.health(r)
+	}
 	if st.id == nil {
-		if r.TypeURL == healthURL {
-			return nil // a health probe's report comes before the proxy has introduced itself
-		}
 		if err := st.introduce(r); err != nil {
 			return err
 		}
@@ -271,6 +272,7 @@ func (st *stream) introduce(r *wire.Request) error {
 	st.id = id
 	st.concern(true)
 	st.status.introduced(id)
+	st.arrived()
 	st.counted = st.s.metrics.connected.join(versionLabel(id.version))
 	if id.ignored {
 		st.s.log.Warn("a proxy has more addresses than are looked at", "proxy", id.id, "limit", maxAddresses)
@@ -311,9 +313,6 @@ func (s *Server) checkCluster(id *identity) error {
 
 // foreign answers a type that has no resources: with nothing, once per subscription.
 func (st *stream) foreign(r *wire.Request) error {
-	if r.TypeURL == healthURL {
-		return nil
-	}
 	if !st.s.unserved[r.TypeURL] {
 		return invalid("resource type %q is not known", clip(r.TypeURL, maxQuoted))
 	}

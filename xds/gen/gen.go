@@ -15,6 +15,7 @@ const (
 	RouteURL    = typePrefix + "route.v3.RouteConfiguration"
 
 	VirtualHostURL = typePrefix + "route.v3.VirtualHost"
+	NameTableURL   = "type.googleapis.com/istio.networking.nds.v1.NameTable"
 )
 
 // Generator makes the resources of one xDS type.
@@ -55,7 +56,7 @@ type Parts interface {
 
 // All are the generators in the order in which resources are made known to a proxy.
 func All() []Generator {
-	return []Generator{Clusters{}, Endpoints{}, Listeners{}, Routes{}, VirtualHosts{}}
+	return []Generator{Clusters{}, Endpoints{}, Listeners{}, Routes{}, VirtualHosts{}, NameTable{}}
 }
 
 // marshal is the one way messages are encoded: equal messages give equal bytes.

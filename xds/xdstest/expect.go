@@ -31,6 +31,7 @@ func Expect(pc *pushcontext.PushContext, list []gen.Generator, c gen.Class, r *p
 		}
 		all[g.TypeURL()] = out
 	}
+	delete(all, gen.NameTableURL) // an agent asks for it, not Envoy
 	return subscribed(all, c.SelfDiscovery)
 }
 
