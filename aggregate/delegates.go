@@ -76,9 +76,6 @@ func (r *route) unused(index int, by model.Source, why string) {
 // what is matched before, and it can't delegate further.
 func (r *route) merge(index int, root *networking.HTTPRoute, c *model.Config, delegated []*networking.HTTPRoute) (out []*networking.HTTPRoute) {
 	for i, h := range delegated {
-		if h == nil {
-			continue
-		}
 		lost := ""
 		matches, ok := mergeMatches(root.Match, h.Match)
 		switch {

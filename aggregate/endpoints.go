@@ -21,6 +21,7 @@ type candidate struct {
 	source   *model.Source
 	id       rowID
 	index    int  // within the row
+	rank     int  // of the definition that it belongs to
 	selected bool // by a selector, not stated by its registry
 }
 
@@ -41,20 +42,28 @@ func gather(in *mergeInput, defs []ranked, shape *pushcontext.ShapeView) *gather
 	names := newPortNames(defs, shape.Ports)
 	for _, r := range in.endpoints {
 		g.leftOut = append(g.leftOut, r.obj.LeftOut...)
-		own := names.ofRow(r.id)
+		own, rank := names.ofRow(r.id), rankOf(defs, r.id)
 		for i := range r.obj.Endpoints {
 			e := &r.obj.Endpoints[i]
 			name, known := own.of(e.PortName)
-			g.consider(in, shape, candidate{ep: e, id: r.id, index: i, source: sourceOf(e, r.obj), port: e.PortName}, name, known)
+			g.consider(in, shape, candidate{ep: e, id: r.id, index: i, rank: rank, source: sourceOf(e, r.obj), port: e.PortName}, name, known)
 		}
 	}
 	for _, d := range in.services {
 		for _, s := range in.join(d.id, d.obj) {
-			g.selected(in, shape, s, names.ofRow(d.id))
+			g.selected(in, shape, s, names.ofRow(d.id), rankOf(defs, d.id))
 		}
 	}
 	g.settle(shape)
 	return g
+}
+
+// rankOf gives the place of a row's definition; behind all others if it is of none.
+func rankOf(defs []ranked, id rowID) int {
+	if i := slices.IndexFunc(defs, func(d ranked) bool { return d.id == id }); i >= 0 {
+		return i
+	}
+	return len(defs)
 }
 
 func sourceOf(e *model.Endpoint, r *model.Endpoints) *model.Source {
@@ -93,11 +102,11 @@ func (g *gathered) refuse(c candidate, why model.Reason, detail string) {
 }
 
 // selected makes one endpoint per port of the service that selects the workload.
-func (g *gathered) selected(in *mergeInput, shape *pushcontext.ShapeView, s selected, names definitionNames) {
+func (g *gathered) selected(in *mergeInput, shape *pushcontext.ShapeView, s selected, names definitionNames, rank int) {
 	for _, p := range s.by.Ports {
 		number, ok := workloadPort(s.obj, p)
 		e := workloadEndpoint(s, p.Name, number)
-		c := candidate{ep: e, id: s.id, source: &s.obj.Source, port: p.Name, selected: true}
+		c := candidate{ep: e, id: s.id, rank: rank, source: &s.obj.Source, port: p.Name, selected: true}
 		if !ok {
 			g.refuse(c, model.ReasonNoPort, "the workload names no port "+p.TargetName)
 			continue
@@ -150,7 +159,9 @@ func (g *gathered) settle(shape *pushcontext.ShapeView) {
 	kept := g.kept[:0]
 	for _, c := range g.kept {
 		if len(kept) > 0 && kept[len(kept)-1].same(c) {
-			if w := kept[len(kept)-1]; w.id != c.id || w.index != c.index { // else it is selected twice
+			w := &kept[len(kept)-1]
+			w.rank = min(w.rank, c.rank)
+			if w.id != c.id || w.index != c.index { // else it is selected twice
 				g.refuse(c, model.ReasonDuplicate, "also known from "+w.source.Shard.String()+" "+w.source.Object.String())
 			}
 			continue
@@ -170,8 +181,12 @@ func (g *gathered) settle(shape *pushcontext.ShapeView) {
 	slices.SortFunc(g.leftOut, compareLeftOut)
 }
 
-// single keeps one endpoint per port: a LOGICAL_DNS cluster resolves exactly one name.
+// single keeps one endpoint per port: a LOGICAL_DNS cluster resolves exactly one name. It is the first of the first
+// definition that has one.
 func (g *gathered) single() {
+	slices.SortStableFunc(g.kept, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), a.id.compare(b.id), cmp.Compare(a.index, b.index))
+	})
 	seen := map[string]bool{}
 	kept := g.kept[:0]
 	for _, c := range g.kept {
@@ -183,6 +198,7 @@ func (g *gathered) single() {
 		kept = append(kept, c)
 	}
 	g.kept = kept
+	slices.SortFunc(g.kept, compareCandidates)
 }
 
 func compareCandidates(a, b candidate) int {

@@ -19,6 +19,14 @@ func patternKey(pattern string) string {
 	return pattern
 }
 
+// patternOf is the opposite.
+func patternOf(key string) string {
+	if strings.HasPrefix(key, ".") {
+		return "*" + key
+	}
+	return key
+}
+
 // wild reports whether a patternKey is that of a suffix, or of all hosts.
 func wild(key string) bool { return key != "" && (key[0] == '.' || key[0] == '*') }
 

@@ -138,27 +138,18 @@ func sameUnclaimed(a, b pushcontext.UnclaimedHosts) bool {
 
 // rivals are the VirtualServices of sidecars of which a host is an older one's, for all who may use it.
 func (rs *routes) rivals() (out []pushcontext.Conflict) {
-	for _, list := range rs.byHost {
+	for key, list := range rs.byHost {
 		for i, v := range list {
 			older := slices.IndexFunc(list[:i], func(o *pushcontext.VirtualService) bool { return o != v && o.Export.Covers(v.Export) })
 			if older >= 0 {
 				out = append(out, pushcontext.Conflict{
 					Field: model.ConfigVirtualService, Winner: list[older].Source, Loser: v.Source,
-					Detail: "hosts in common, in sidecars: the older one is used for " + commonHost(list[older], v),
+					Detail: "both are for " + patternOf(key) + " in sidecars: the older one is used",
 				})
 			}
 		}
 	}
 	return out
-}
-
-func commonHost(a, b *pushcontext.VirtualService) string {
-	for _, h := range b.Hosts {
-		if slices.Contains(a.Hosts, h) {
-			return h
-		}
-	}
-	return ""
 }
 
 // match gives the VirtualServices of sidecars for a host: those with more specific hosts first, then oldest first.

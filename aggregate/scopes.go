@@ -93,7 +93,7 @@ func (s *scopes) readSidecars(rows []row[*model.Config], config model.ClusterID,
 			}
 			at.Sidecars = append(at.Sidecars, r)
 		case at.Sidecar != nil:
-			s.lost(model.ConfigSidecar, at.Sidecar.Source, r.Source, "one for all workloads of the namespace is there already: the later one is not used")
+			s.lost(model.ConfigSidecar, at.Sidecar.Source, r.Source, "the namespace has one without a selector already: the later one is not used")
 		default:
 			at.Sidecar = r
 		}
@@ -122,7 +122,7 @@ func (s *scopes) readTelemetries(rows []row[*model.Config], config model.Cluster
 			}
 			at.Telemetries = append(at.Telemetries, t)
 		case at.Telemetry != nil:
-			s.lost(model.ConfigTelemetry, at.Telemetry.Source, t.Source, "one for all workloads of the namespace is there already: the later one is not used")
+			s.lost(model.ConfigTelemetry, at.Telemetry.Source, t.Source, "the namespace has one without a selector already: the later one is not used")
 		default:
 			at.Telemetry = t
 		}

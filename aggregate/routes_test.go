@@ -1,0 +1,213 @@
+package aggregate_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	meshconfig "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/isthmus-mesh/isthmus/aggregate"
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// virtual is a VirtualService that is created so many seconds after the epoch.
+func virtual(namespace, name string, created int64, spec *networking.VirtualService) *model.Config {
+	c := config(kube("c1"), model.ConfigVirtualService, namespace, name, spec)
+	c.Created = time.Unix(created, 0)
+	return c
+}
+
+// hosts is a VirtualService for hosts.
+func hosts(names ...string) *networking.VirtualService {
+	return &networking.VirtualService{Hosts: names}
+}
+
+// to is a route to a host; port 0 is none.
+func to(host string, port uint32) *networking.HTTPRoute {
+	d := &networking.Destination{Host: host}
+	if port != 0 {
+		d.Port = &networking.PortSelector{Number: port}
+	}
+	return &networking.HTTPRoute{Route: []*networking.HTTPRouteDestination{{Destination: d}}}
+}
+
+func virtualNames(list []*pushcontext.VirtualService) []string {
+	out := []string{}
+	for _, v := range list {
+		out = append(out, v.Namespace+"/"+v.Source.Object.Name)
+	}
+	return out
+}
+
+// The VirtualServices for a host: those with a more specific host first, then the oldest; those of gateways alone
+// are none for sidecars.
+func TestVirtualServicesOfAHost(t *testing.T) {
+	t.Parallel()
+	c1 := kube("c1")
+	gatewayOnly, both := hosts("a"), hosts("a")
+	gatewayOnly.Gateways, both.Gateways = []string{"gw"}, []string{"gw", "mesh"}
+	rows := []model.Object{
+		service(c1, "a"), service(c1, "b"),
+		virtual("ns", "all", 0, hosts("*")), virtual("ns", "wide", 1, hosts("*.local", "x.example")), virtual("ns", "young", 3, hosts("a", "*.local")),
+		virtual("other", "old", 2, hosts(host("A")+".")), virtual("other", "short", 0, hosts("a")), virtual("ns", "gateway", 0, gatewayOnly),
+		virtual("ns", "both", 4, both), virtual("ns", "deep", 0, hosts("*.a.ns.svc.cluster.local")), virtual("ns", "odd", 0, hosts("*s.svc.cluster.local", "")),
+		notServed(virtual("ns", "unread", 0, hosts("a"))),
+	}
+	for name, want := range map[string][]string{
+		"a": {"other/old", "ns/young", "ns/both", "ns/wide", "ns/all"}, "b": {"ns/wide", "ns/young", "ns/all"},
+	} {
+		if d := cmp.Diff(want, virtualNames(rebuilt(t, name, rows...).Shape.VirtualServices)); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+	outside := entry(c1, "wild", func(s *model.Service) { s.Host = "*.example.com" })
+	v := rebuilt(t, "wild", outside, virtual("ns", "same", 2, hosts("*.example.com")), virtual("ns", "wider", 1, hosts("*.com")), virtual("ns", "one", 0, hosts("a.example.com")))
+	if d := cmp.Diff([]string{"ns/same", "ns/wider"}, virtualNames(v.Shape.VirtualServices)); d != "" {
+		t.Error(d)
+	}
+}
+
+// Who may use a VirtualService: whom it says, or else the mesh's default.
+func TestVirtualServicesAreExported(t *testing.T) {
+	t.Parallel()
+	settings := meshRow(&meshconfig.MeshConfig{DefaultVirtualServiceExportTo: []string{"."}}, model.ConfigMesh)
+	public, some := hosts("a"), hosts("a")
+	public.ExportTo, some.ExportTo = []string{"*"}, []string{"x", "y"}
+	s := rebuilt(t, "a", settings, service(kube("c1"), "a"), virtual("ns", "own", 1, hosts("a")), virtual("ns", "some", 2, some), virtual("ns", "public", 3, public)).Shape
+	for reader, want := range map[string]string{"ns": "own", "x": "some", "z": "public"} {
+		if v := s.VirtualService(&pushcontext.Reader{Namespace: reader}); v == nil || v.Source.Object.Name != want {
+			t.Errorf("%s uses %v, want %s", reader, virtualNames([]*pushcontext.VirtualService{v}), want)
+		}
+	}
+}
+
+// Every name in a VirtualService is completed: hosts in its own namespace, Gateways in all forms that there are.
+func TestNamesInVirtualServices(t *testing.T) {
+	t.Parallel()
+	h := to("A", 8080)
+	h.Mirror = &networking.Destination{Host: "m"}
+	h.Mirrors = []*networking.HTTPMirrorPolicy{{Destination: &networking.Destination{Host: "x.example."}}}
+	h.Match = []*networking.HTTPMatchRequest{{Gateways: []string{"gw", "mesh"}}}
+	spec := &networking.VirtualService{
+		Hosts: []string{"A", "b.other.svc.cluster.local", "a"}, Gateways: []string{"gw", "mesh", "./gw", "x/far", "old.y.svc.cluster.local", "older.y"},
+		Http: []*networking.HTTPRoute{h},
+		Tls: []*networking.TLSRoute{{
+			Match: []*networking.TLSMatchAttributes{{Gateways: []string{"./gw"}}}, Route: []*networking.RouteDestination{{Destination: &networking.Destination{Host: "t"}}, {}},
+		}},
+		Tcp: []*networking.TCPRoute{{
+			Match: []*networking.L4MatchAttributes{{Gateways: []string{"x/far"}}}, Route: []*networking.RouteDestination{{Destination: &networking.Destination{Host: "u"}}},
+		}},
+	}
+	v := rebuild(virtual("ns", "v", 0, spec)).VirtualServices[0]
+	for what, d := range map[string]string{
+		"hosts":        cmp.Diff([]string{host("a"), "b.other.svc.cluster.local"}, v.Hosts),
+		"gateways":     cmp.Diff([]string{"mesh", "ns/gw", "x/far", "y/old", "y/older"}, v.Gateways),
+		"destinations": cmp.Diff([]string{host("a"), host("m"), host("t"), host("u"), "x.example"}, v.Destinations),
+		"matches": cmp.Diff([][]string{{"ns/gw", "mesh"}, {"ns/gw"}, {"x/far"}},
+			[][]string{v.Spec.Http[0].Match[0].Gateways, v.Spec.Tls[0].Match[0].Gateways, v.Spec.Tcp[0].Match[0].Gateways}),
+	} {
+		if d != "" {
+			t.Errorf("%s: %s", what, d)
+		}
+	}
+	if spec.Http[0].Route[0].Destination.Host != "A" || len(spec.Hosts) != 3 || spec.Gateways[0] != "gw" {
+		t.Error("the row was changed")
+	}
+}
+
+// A destination without a port has that of its service if there is one only, at any time.
+func TestDestinationsFollowTheirServices(t *testing.T) {
+	inBubble(t, aggregate.Options{ConfigCluster: "c1"}, func(h *hub) {
+		c1 := kube("c1")
+		r := registry(c1, service(c1, "a"), service(c1, "far"), virtual("ns", "v", 0, &networking.VirtualService{
+			Hosts: []string{"a"}, Http: []*networking.HTTPRoute{to("b", 0), to("b", 90)}, Tcp: []*networking.TCPRoute{{Route: []*networking.RouteDestination{{Destination: &networking.Destination{Host: "b"}}}}},
+		}))
+		h.Attach(r)
+		h.start()
+		h.quiet()
+		b := func(ports ...model.Port) func() {
+			return func() {
+				s := service(c1, "b", func(s *model.Service) { s.Ports = ports })
+				r.Put(keyOf(s), s)
+			}
+		}
+		for i, step := range []struct {
+			do    func()
+			want  string
+			shape []string
+		}{
+			{b(port("http", 80)), "80 90 80", []string{host("a"), host("b")}},
+			{b(port("web", 80)), "80 90 80", []string{host("b")}},
+			{b(port("http", 81)), "81 90 81", []string{host("a"), host("b")}},
+			{b(port("http", 80), port("other", 81)), "0 90 0", []string{host("a"), host("b")}},
+			{func() { s := service(c1, "far", func(s *model.Service) { s.Ports = nil }); r.Put(keyOf(s), s) }, "0 90 0", []string{host("far")}},
+			{b(port("http", 80)), "80 90 80", []string{host("a"), host("b")}},
+			{func() { r.Delete(rowOf(service(c1, "b"))) }, "0 90 0", []string{host("a"), host("b")}},
+		} {
+			h.deltas = nil
+			step.do()
+			pc := h.quiet()
+			spec := h.service("a").Shape.VirtualServices[0].Spec
+			port := func(d *networking.Destination) uint32 { return d.GetPort().GetNumber() }
+			got := fmt.Sprint(port(spec.Http[0].Route[0].Destination), port(spec.Http[1].Route[0].Destination), port(spec.Tcp[0].Route[0].Destination))
+			if got != step.want {
+				t.Errorf("step %d: ports %s, want %s", i, got, step.want)
+			}
+			if d := h.deltas; len(d) != 1 || !slices.Equal(d[0].Shape, step.shape) {
+				t.Errorf("step %d changes %+v at version %d, want %q", i, d, pc.Version, step.shape)
+			}
+		}
+	})
+}
+
+// Hosts that no service has are in every port's view, patterns unless a service has the very same.
+func TestUnclaimedHosts(t *testing.T) {
+	t.Parallel()
+	c1 := kube("c1")
+	gateway := hosts("gateway.example")
+	gateway.Gateways = []string{"gw"}
+	b := rebuild(service(c1, "a"), entry(c1, "w", func(s *model.Service) { s.Host = "*.wild.example" }),
+		virtual("ns", "v", 1, hosts("a", "none", "*.ns.svc.cluster.local", "*.wild.example", "x.wild.example")), virtual("ns", "claimed", 0, hosts("a")),
+		virtual("ns", "old", 0, hosts("x.example")), virtual("ns", "gateway", 0, gateway))
+	want := []string{"ns/old [x.example]", "ns/v [" + host("none") + " *.ns.svc.cluster.local x.wild.example]"}
+	if d := cmp.Diff(want, unclaimedText(b.Unclaimed)); d != "" {
+		t.Error(d)
+	}
+}
+
+// Of VirtualServices of sidecars for one host the oldest is used, by all who may use it; that others are not is told.
+func TestVirtualServicesOfOneHostAreConflicts(t *testing.T) {
+	t.Parallel()
+	private, gateway := hosts("a"), hosts("a")
+	private.ExportTo, gateway.Gateways = []string{"."}, []string{"gw"}
+	b := rebuild(virtual("ns", "private", 0, private), virtual("ns", "first", 1, hosts("a", "b")), virtual("ns", "second", 2, hosts("b")),
+		virtual("ns", "third", 3, hosts("c")), virtual("ns", "gateway", 4, gateway), virtual("ns", "hidden", 5, private))
+	want := []string{"first over second: both are", "private over hidden: both are"}
+	if d := cmp.Diff(want, conflictText(b.Conflicts)); d != "" {
+		t.Error(d)
+	}
+}
+
+// hashed has endpoints of a host chosen by a hash.
+func hashed(r *networking.DestinationRule) {
+	r.TrafficPolicy = &networking.TrafficPolicy{PortLevelSettings: []*networking.TrafficPolicy_PortTrafficPolicy{{
+		LoadBalancer: &networking.LoadBalancerSettings{LbPolicy: &networking.LoadBalancerSettings_ConsistentHash{ConsistentHash: &networking.LoadBalancerSettings_ConsistentHashLB{}}},
+	}}}
+}
+
+// A VirtualService knows the rules by which endpoints of its destinations are chosen by a hash.
+func TestVirtualServicesKnowHashes(t *testing.T) {
+	t.Parallel()
+	c1 := kube("c1")
+	v := rebuild(service(c1, "a"), service(c1, "b"), rule(c1, "x", "r", host("a"), 0, hashed), rule(c1, "x", "wide", "*.local", 0), rule(c1, "x", "s", host("b"), 0),
+		virtual("x", "v", 0, &networking.VirtualService{Hosts: []string{"v"}, Http: []*networking.HTTPRoute{to(host("a"), 0), to(host("b"), 0)}})).VirtualServices[0]
+	p := v.Hashed[host("a")]
+	if len(v.Hashed) != 1 || p == nil || p.Namespace != "ns" || len(p.Policies) != 2 || p.Policies[0].Source.Object.Name != "r" {
+		t.Errorf("%+v", v.Hashed)
+	}
+}
