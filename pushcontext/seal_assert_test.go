@@ -54,6 +54,9 @@ func TestSealFindsEveryChange(t *testing.T) {
 		"list":   func(pc *PushContext) { pc.Port(80).Services[0] = nil },
 		"shard":  func(pc *PushContext) { pc.Shards[0].Synced = true },
 		"config": func(pc *PushContext) { pc.Configs[0].Spec = 5 },
+		"route":  func(pc *PushContext) { pc.VirtualServices[0].Hosts[0] = "y" },
+		"server": func(pc *PushContext) { pc.Gateways.Servers[0].Index++ },
+		"scope":  func(pc *PushContext) { pc.scopes.spaces["ns"].Sidecar.Egress[0].Bind = "x" },
 	} {
 		b, h := NewBuilder(), NewHub(nil)
 		m := testMesh()
@@ -62,6 +65,8 @@ func TestSealFindsEveryChange(t *testing.T) {
 		v.Endpoints[0].Localities[0].Endpoints[0].Labels = model.Labels{"x": "1"}
 		pc, d := b.Commit(Commit{
 			Mesh: m, Services: []Change{{s.key, v}}, Time: time.Now(), Shards: []ShardInfo{{}}, Configs: []*model.Config{{Spec: 4}},
+			VirtualServices: []*VirtualService{{Hosts: []string{"x"}}}, Gateways: &GatewaysView{Servers: []*GatewayServer{{}}},
+			Scopes: NewScopes(nil, "root", map[string]*ScopeSpace{"ns": {Sidecar: sidecarRule("./*")}}, nil),
 		})
 		h.Publish(pc, d)
 		spoil(pc)
