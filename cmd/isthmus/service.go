@@ -260,8 +260,8 @@ func conflictTable(cs []debug.Conflict) *output.Table {
 }
 
 func endpointTable(es []debug.Endpoint, forProxy, wide bool, now time.Time) *output.Table {
-	t := &output.Table{Header: []string{"ADDRESS", "CLUSTER", "PORT", "HEALTH", "PRIORITY", "WEIGHT", "VIA", "LOCALITY", "NETWORK", "SHARD", "OBJECT", "REVISION", "AGE", "DETAIL", "WORKLOAD", "TLS"}}
-	behind := false // some have not the best priority
+	t := &output.Table{Header: []string{"ADDRESS", "CLUSTER", "PORT", "HEALTH", "PRIORITY", "WEIGHT", "VIA", "LOCALITY", "NETWORK", "SHARD", "OBJECT", "REVISION", "AGE", "DETAIL", "SUBSETS", "WORKLOAD", "TLS"}}
+	behind, divided := false, false // some have not the best priority; some are in subsets
 	for _, e := range es {
 		if e.Reason != "" {
 			continue
@@ -271,8 +271,8 @@ func endpointTable(es []debug.Endpoint, forProxy, wide bool, now time.Time) *out
 			priority = strconv.FormatUint(uint64(*e.Priority), 10)
 		}
 		t.Add(e.Address, e.Cluster, e.Port, e.Health, priority, strconv.FormatUint(uint64(e.Weight), 10), e.Via, e.Locality, e.Network,
-			e.Source.Shard, e.Source.Object, e.Source.Revision, age(e.Source.Time, now), e.Detail, e.Workload, e.TLSMode)
-		behind = behind || e.Detail != ""
+			e.Source.Shard, e.Source.Object, e.Source.Revision, age(e.Source.Time, now), e.Detail, strings.Join(e.Subsets, ","), e.Workload, e.TLSMode)
+		behind, divided = behind || e.Detail != "", divided || len(e.Subsets) > 0
 	}
 	if !wide {
 		t.Drop(2)
@@ -282,6 +282,9 @@ func endpointTable(es []debug.Endpoint, forProxy, wide bool, now time.Time) *out
 	}
 	if !behind {
 		t.Without("DETAIL")
+	}
+	if !divided {
+		t.Without("SUBSETS")
 	}
 	return t
 }

@@ -172,15 +172,12 @@ func TestSubsetSelection(t *testing.T) {
 	if got := (gen.Endpoints{}).Traits(v); got != gen.TraitTLS|gen.TraitPolicy {
 		t.Errorf("traits %b", got)
 	}
-	told, ok := gen.ExplainSubset(v, sidecar("c1", "shop"), s.ports[0], "ready")
-	if d := cmp.Diff(map[string]model.Reason{"10.0.0.2:80": model.ReasonUnready}, reasons(told)); d != "" || !ok {
-		t.Errorf("explained (-want +got), %v:\n%s", ok, d)
+	rule := gen.RuleFor(v.Shape, sidecar("c1", "shop"))
+	if got := gen.SubsetsWith(rule, s.endpoints[1]); !slices.Equal(got, []string{"all", "ready"}) {
+		t.Errorf("an endpoint is in the subsets %v", got)
 	}
-	if _, ok := gen.ExplainSubset(v, sidecar("c1", "shop"), s.ports[0], "none"); ok {
-		t.Error("a subset that there is not is explained")
-	}
-	if got := gen.SubsetsOf(v.Shape, sidecar("c1", "shop")); !slices.Equal(got, []string{"all", "ready"}) {
-		t.Errorf("subsets %v", got)
+	if got := gen.SubsetsWith(rule, s.endpoints[2]); got != nil {
+		t.Errorf("another is in the subsets %v", got)
 	}
 }
 

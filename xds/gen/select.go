@@ -38,20 +38,16 @@ func ExplainEndpoints(view *pushcontext.ServiceView, c Class, port model.Port) [
 	return selectEndpoints(candidatesOf(view, destinationOf(view.Shape, port, c)), c).verdicts
 }
 
-// ExplainSubset is [ExplainEndpoints] of a subset; false if there is none of the name for the class.
-func ExplainSubset(view *pushcontext.ServiceView, c Class, port model.Port, subset string) ([]Verdict, bool) {
-	d, ok := destinationOf(view.Shape, port, c).within(subset)
-	if !ok {
-		return nil, false
-	}
-	return selectEndpoints(candidatesOf(view, d), c).verdicts, true
-}
+// RuleFor gives the DestinationRule in force for a class, nil if there is none.
+func RuleFor(s *pushcontext.ShapeView, c Class) *pushcontext.DestinationPolicy { return inForce(s, c) }
 
-// SubsetsOf lists the subsets that a service has for a class, in the order of the DestinationRule.
-func SubsetsOf(s *pushcontext.ShapeView, c Class) []string {
+// SubsetsWith lists the subsets of a DestinationRule that an endpoint is in, in the rule's order.
+func SubsetsWith(p *pushcontext.DestinationPolicy, e *model.Endpoint) []string {
 	var out []string
-	for _, x := range subsetsOf(inForce(s, c)) {
-		out = append(out, x.Name)
+	for _, x := range subsetsOf(p) {
+		if hasLabels(e, x.Labels) {
+			out = append(out, x.Name)
+		}
 	}
 	return out
 }

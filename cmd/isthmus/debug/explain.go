@@ -23,8 +23,9 @@ func (h *handler) explain(r *http.Request) (any, error) {
 		return nil, err
 	}
 	explain := func(v *pushcontext.ServiceView) Explanation {
-		x := explanation(v)
-		x.Rule = rule(pc, v, v.Shape.Key.Namespace)
+		p := v.Shape.Policy(v.Shape.Key.Namespace)
+		x := explanation(v, p)
+		x.Rule = rule(pc, p)
 		return x
 	}
 	if r.URL.Query().Get("proxyID") != "" {
@@ -78,10 +79,10 @@ func orphans(pc *pushcontext.PushContext, r *http.Request) []Explanation {
 }
 
 // explanation is what holds for every proxy.
-func explanation(v *pushcontext.ServiceView) Explanation {
+func explanation(v *pushcontext.ServiceView, p *pushcontext.DestinationPolicy) Explanation {
 	x := definition(v)
 	for port, e := range all(v) {
-		x.Endpoints = append(x.Endpoints, endpoint(port, e))
+		x.Endpoints = append(x.Endpoints, endpoint(port, e, p))
 	}
 	return withLeftOut(x, v)
 }
@@ -122,10 +123,11 @@ func (h *handler) explainerFor(pc *pushcontext.PushContext, r *http.Request) (fu
 	}
 	return func(v *pushcontext.ServiceView) Explanation {
 		x := definition(v)
-		x.Proxy, x.Reason, x.Rule = p.NodeID, unseen(pc, v, reader), rule(pc, v, reader.Namespace)
+		inForce := gen.RuleFor(v.Shape, class)
+		x.Proxy, x.Reason, x.Rule = p.NodeID, unseen(pc, v, reader), rule(pc, inForce)
 		for _, port := range v.Shape.Ports {
 			for _, d := range verdicts(v, class, port) {
-				e := verdict(port.Name, d, x.Reason)
+				e := verdict(port.Name, d, inForce, x.Reason)
 				if e.Priority != nil && *e.Priority > 0 {
 					e.Detail = gen.ExplainPriority(v, class, port, d.Endpoint)
 				}
@@ -136,9 +138,8 @@ func (h *handler) explainerFor(pc *pushcontext.PushContext, r *http.Request) (fu
 	}, nil
 }
 
-// rule is the DestinationRule in force for readers of a namespace, nil if there is none.
-func rule(pc *pushcontext.PushContext, v *pushcontext.ServiceView, namespace string) *Rule {
-	p := v.Shape.Policy(namespace)
+// rule tells of a DestinationRule in force, nil if there is none.
+func rule(pc *pushcontext.PushContext, p *pushcontext.DestinationPolicy) *Rule {
 	if p == nil {
 		return nil
 	}
@@ -182,18 +183,18 @@ func unseen(pc *pushcontext.PushContext, v *pushcontext.ServiceView, r pushconte
 	return ""
 }
 
-func endpoint(port string, e *model.Endpoint) Endpoint {
+func endpoint(port string, e *model.Endpoint, p *pushcontext.DestinationPolicy) Endpoint {
 	return Endpoint{
 		Address: e.Addr.String(), Cluster: string(e.Addr.Cluster), Port: port, Health: e.Health.String(),
 		Locality: e.Locality.String(), Network: e.Network, Weight: max(e.Weight, 1), TLSMode: e.TLSMode,
-		Workload: workload(e.Workload), ServiceAccount: e.ServiceAccount, Source: sourceOf(e),
+		Workload: workload(e.Workload), ServiceAccount: e.ServiceAccount, Source: sourceOf(e), Subsets: gen.SubsetsWith(p, e),
 	}
 }
 
 // verdict is an endpoint as the proxy is sent it, or the reason why it is not. What leaves out the
 // whole service leaves out each endpoint.
-func verdict(port string, d gen.Verdict, unseen string) Endpoint {
-	out := endpoint(port, d.Endpoint)
+func verdict(port string, d gen.Verdict, p *pushcontext.DestinationPolicy, unseen string) Endpoint {
+	out := endpoint(port, d.Endpoint, p)
 	out.Reason, out.Detail = string(d.Reason), d.Detail
 	if unseen != "" && d.Sent {
 		out.Reason, _, _ = strings.Cut(unseen, ":")

@@ -138,21 +138,22 @@ type Conflict struct {
 
 // Endpoint is one candidate of a service, used or not.
 type Endpoint struct {
-	Address        string  `json:"address"`
-	Cluster        string  `json:"cluster"`
-	Port           string  `json:"port,omitempty"` // service port name
-	Health         string  `json:"health,omitempty"`
-	Locality       string  `json:"locality,omitempty"`
-	Network        string  `json:"network,omitempty"`
-	Weight         uint32  `json:"weight,omitempty"`
-	Priority       *uint32 `json:"priority,omitempty"` // for the proxy asked about
-	Via            string  `json:"via,omitempty"`      // gateway address that stands in for it
-	TLSMode        string  `json:"tlsMode,omitempty"`
-	Workload       string  `json:"workload,omitempty"`
-	ServiceAccount string  `json:"serviceAccount,omitempty"`
-	Source         Source  `json:"source"`
-	Reason         string  `json:"reason,omitempty"` // why it is left out; "" = it is used
-	Detail         string  `json:"detail,omitempty"` // of the reason, or why its priority is not the best
+	Address        string   `json:"address"`
+	Cluster        string   `json:"cluster"`
+	Port           string   `json:"port,omitempty"` // service port name
+	Health         string   `json:"health,omitempty"`
+	Locality       string   `json:"locality,omitempty"`
+	Network        string   `json:"network,omitempty"`
+	Weight         uint32   `json:"weight,omitempty"`
+	Priority       *uint32  `json:"priority,omitempty"` // for the proxy asked about
+	Via            string   `json:"via,omitempty"`      // gateway address that stands in for it
+	TLSMode        string   `json:"tlsMode,omitempty"`
+	Workload       string   `json:"workload,omitempty"`
+	ServiceAccount string   `json:"serviceAccount,omitempty"`
+	Subsets        []string `json:"subsets,omitempty"` // of the DestinationRule in force, that it is in
+	Source         Source   `json:"source"`
+	Reason         string   `json:"reason,omitempty"` // why it is left out; "" = it is used
+	Detail         string   `json:"detail,omitempty"` // of the reason, or why its priority is not the best
 }
 
 // Explanation is what /debug/servicez answers for one service.
@@ -210,11 +211,21 @@ type Config struct {
 	Name      string `json:"name"`
 	Served    bool   `json:"served"`
 	// NotServedFields are set, and nothing uses them yet.
-	NotServedFields []string `json:"notServedFields,omitempty"`
-	Source          Source   `json:"source"`
+	NotServedFields []string  `json:"notServedFields,omitempty"`
+	Refused         bool      `json:"refused,omitempty"` // as it is now it has errors: what is shown is its last version without, if any
+	Findings        []Finding `json:"findings,omitempty"`
+	Source          Source    `json:"source"`
 	// Conflicts are with other objects, and which of the two counts.
 	Conflicts []Conflict `json:"conflicts,omitempty"`
 	Spec      any        `json:"spec,omitempty"`
+}
+
+// Finding is something that the author of a configuration object should know.
+type Finding struct {
+	Severity string `json:"severity"` // "error", "warning" or "info"
+	Code     string `json:"code"`
+	Field    string `json:"field,omitempty"`
+	Message  string `json:"message"`
 }
 
 // Gateway is an east-west gateway in /debug/networkz.

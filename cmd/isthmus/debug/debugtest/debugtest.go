@@ -64,7 +64,8 @@ func reviews(m *pushcontext.MeshView) *pushcontext.ServiceView {
 			Contributions: []pushcontext.Contribution{{Source: east, Won: true}, {Source: west}},
 			Policies: []*pushcontext.DestinationPolicy{{
 				Source: from("east", model.ConfigDestinationRule, "reviews"), Merged: []model.Source{from("west", model.ConfigDestinationRule, "reviews")},
-				Namespace: "shop", Host: Host, Export: pushcontext.Export{Public: true}, Spec: &networking.DestinationRule{Host: "reviews"},
+				Namespace: "shop", Host: Host, Export: pushcontext.Export{Public: true}, Spec: &networking.DestinationRule{Host: "reviews", Subsets: []*networking.Subset{
+					{Name: "east", Labels: map[string]string{"topology.istio.io/cluster": "east"}}, {Name: "every", Labels: map[string]string{"app": "reviews"}}}},
 			}},
 			Conflicts: []pushcontext.Conflict{{Field: "ports", Winner: east, Loser: west, Detail: "port 80 is http; grpc was dropped"}},
 		},
@@ -124,8 +125,11 @@ func Hub() *pushcontext.Hub {
 	c := pushcontext.Commit{Mesh: m, Networks: pushcontext.NewNetworks(gateways, nil), Shards: Shards(), Time: Now(), Reasons: []string{"service"}, Configs: []*model.Config{
 		{Kind: "VirtualService", Namespace: "shop", Name: "reviews", NotServed: true, Source: from("east", "VirtualService", "reviews")},
 		{Kind: model.ConfigMesh, Name: "mesh", Spec: m.Config, Source: from("east", model.ConfigMesh, "mesh")},
-		{Kind: model.ConfigDestinationRule, Namespace: "shop", Name: "reviews", Spec: &networking.DestinationRule{Host: "reviews"},
-			NotServedFields: []string{"subsets", "trafficPolicy.connectionPool"}, Source: from("east", model.ConfigDestinationRule, "reviews")},
+		{Kind: model.ConfigDestinationRule, Namespace: "shop", Name: "reviews", Spec: &networking.DestinationRule{Host: "reviews", Subsets: []*networking.Subset{
+			{Name: "east", Labels: map[string]string{"topology.istio.io/cluster": "east"}}, {Name: "every", Labels: map[string]string{"app": "reviews"}}}},
+			NotServedFields: []string{"subsets.trafficPolicy.tls.credentialName", "trafficPolicy.outlierDetection.consecutiveErrors"}, Source: from("east", model.ConfigDestinationRule, "reviews")},
+		{Kind: model.ConfigGateway, Namespace: "shop", Name: "web", Refused: true, Findings: []model.Finding{{Code: "Required", Severity: model.SeverityError,
+			Object: model.ObjectKey{Kind: "Gateway", Namespace: "shop", Name: "web"}, Field: "servers", Message: "it has no servers"}}, Source: from("east", model.ConfigGateway, "web")},
 	}, NoService: map[model.ServiceKey][]model.LeftOut{
 		{Namespace: "shop", Host: "legacy.shop.svc.cluster.local"}: {{
 			Addr: model.Addr{Cluster: "west", AddrPort: netip.MustParseAddrPort("10.20.0.30:8080")}, Port: "http",
