@@ -32,7 +32,7 @@ func (s *seal) next(pc *PushContext) {
 // checksum hashes the content of a snapshot except memos, which fill up as they are used.
 func checksum(seed maphash.Seed, pc *PushContext) uint64 {
 	w := walker{seed: seed, seen: map[any]uint64{}}
-	sum := w.hash(reflect.ValueOf([]any{pc.Version, pc.Time, pc.Mesh, pc.Shards, pc.Configs, pc.noTargets, pc.Gateways, pc.VirtualServices, pc.unclaimed, pc.scopes}))
+	sum := w.hash(reflect.ValueOf([]any{pc.Version, pc.Time, pc.Mesh, pc.Shards, pc.Configs, pc.noTargets, pc.Gateways, pc.VirtualServices, pc.unclaimed, pc.scopes.content()}))
 	for _, v := range pc.hosts.all() {
 		sum += w.hash(reflect.ValueOf(v))
 	}
@@ -43,6 +43,14 @@ func checksum(seed maphash.Seed, pc *PushContext) uint64 {
 		sum += w.hash(reflect.ValueOf(v))
 	}
 	return sum
+}
+
+// content is what does not fill up as it is used.
+func (s *Scopes) content() []any {
+	if s == nil {
+		return nil
+	}
+	return []any{s.root, s.spaces, s.routes}
 }
 
 type walker struct {
@@ -110,8 +118,7 @@ func message(v reflect.Value) (proto.Message, bool) {
 }
 
 func (w *walker) fields(v reflect.Value) uint64 {
-	switch v.Type() {
-	case reflect.TypeFor[Memo](), reflect.TypeFor[time.Location](), reflect.TypeFor[scopeNames](), reflect.TypeFor[lazySidecars]():
+	if v.Type() == reflect.TypeFor[Memo]() || v.Type() == reflect.TypeFor[time.Location]() {
 		return 1
 	}
 	sum := uint64(7)
