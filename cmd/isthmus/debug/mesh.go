@@ -53,7 +53,10 @@ func (h *handler) configs(r *http.Request) (any, error) {
 			continue
 		}
 		v := Config{Kind: c.Kind, Namespace: c.Namespace, Name: c.Name, Served: !c.NotServed, NotServedFields: c.NotServedFields,
-			Source: source(c.Source), Spec: c.Spec}
+			Refused: c.Refused, Source: source(c.Source), Spec: c.Spec}
+		for _, f := range c.Findings {
+			v.Findings = append(v.Findings, Finding{Severity: f.Severity.String(), Code: f.Code, Field: f.Field, Message: f.Message})
+		}
 		for _, x := range pc.Conflicts {
 			if concerns(x, c.Source) {
 				v.Conflicts = append(v.Conflicts, Conflict{Field: x.Field, Winner: source(x.Winner), Loser: source(x.Loser), Detail: x.Detail})
