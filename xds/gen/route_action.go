@@ -141,10 +141,11 @@ func contains(list []*routev3.RouteAction_HashPolicy, p *routev3.RouteAction_Has
 	return false
 }
 
-// limitTime ends requests that take longer, those with a grpc-timeout too; none does.
+// limitTime ends requests that take longer; without a limit none does. Envoy takes no notice of the one setting where
+// it has the other.
 func limitTime(a *routev3.RouteAction, timeout *durationpb.Duration) {
 	if d := positive(timeout); d != nil {
-		a.Timeout, a.MaxStreamDuration.GrpcTimeoutHeaderMax = d, d
+		a.Timeout, a.MaxStreamDuration = d, nil
 	}
 }
 
