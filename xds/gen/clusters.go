@@ -156,6 +156,7 @@ func outboundCluster(s *pushcontext.ShapeView, c Class, name string) *draft {
 		dnsCluster(out, s, selectEndpoints(inlineCandidates(d), c), c)
 	default:
 		originalDst(out)
+		applyTargetPort(out, d)
 	}
 	applyProtocol(out, d.port.Protocol, c)
 	applyTraffic(out, d, c)
@@ -172,6 +173,13 @@ func edsCluster(out *draft) {
 func originalDst(out *draft) {
 	out.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
 	out.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
+}
+
+// applyTargetPort has connections to the addresses of a ServiceEntry opened at another port than the application did.
+func applyTargetPort(out *draft, d destination) {
+	if t := d.port.TargetPort; !d.shape.Native && t != 0 && t != d.port.Number {
+		out.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{UpstreamPortOverride: u32(uint32(t))}}
+	}
 }
 
 // dnsCluster makes a cluster that never waits for a resolver: a silent one would keep the proxy from

@@ -136,6 +136,19 @@ func TestConnectionPools(t *testing.T) {
 	}
 }
 
+// Connections to the addresses of a ServiceEntry are opened at its target port; those to pods, where they went.
+func TestTargetPortOfOriginalDestination(t *testing.T) {
+	t.Parallel()
+	for want, s := range map[uint32]svc{
+		8443: {host: "a.example", ns: "shop", ports: []model.Port{{Name: "tls", Number: 443, TargetPort: 8443, Protocol: model.ProtocolTLS}}, resolution: model.Passthrough},
+		0:    {host: "a.shop.svc.cluster.local", ports: []model.Port{{Name: "tls", Number: 443, TargetPort: 8443, Protocol: model.ProtocolTLS}}, resolution: model.Passthrough},
+	} {
+		if got := cluster(t, s, newMesh(), sidecar("c1", "shop")).GetOriginalDstLbConfig().GetUpstreamPortOverride().GetValue(); got != want {
+			t.Errorf("%s: %d, want %d", s.host, got, want)
+		}
+	}
+}
+
 // Settings of TLS that are not the mesh's own.
 func TestTLSSettings(t *testing.T) {
 	t.Parallel()
