@@ -72,7 +72,13 @@ func (ps proxies) reaches(address, service string) {
 	for _, p := range ps {
 		p.m.Helper()
 		p.m.eventually(fmt.Sprintf("routes to %s at %s", service, address), func() error {
-			body := p.State()[gen.RouteURL]["80"]
+			state := p.State()
+			body := state[gen.RouteURL]["80"]
+			for name, host := range state[gen.VirtualHostURL] { // of delta proxies, which take them one by one
+				if strings.HasPrefix(name, "80/") {
+					body += host
+				}
+			}
 			if !strings.Contains(body, address) || !strings.Contains(body, outbound(service)) {
 				return fmt.Errorf("no such words in %d bytes", len(body))
 			}
