@@ -3,10 +3,14 @@ package kube
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	networking "istio.io/api/networking/v1alpha3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -115,21 +119,79 @@ type message interface {
 	UnmarshalJSON([]byte) error
 }
 
-var unknownField = regexp.MustCompile(`unknown field "[^"]*"`)
-
-// unmarshalSpec decodes strictly; if only an unknown field is in the way, it warns and decodes again
-// without such fields. Unknown enum values and wrong types are errors.
+// unmarshalSpec decodes; a field that the kind does not have is a warning. Unknown values of enums and wrong types are
+// errors.
 func unmarshalSpec(js []byte, m message) (warning, err error) {
 	if len(js) == 0 {
 		return nil, errors.New("it has no spec")
 	}
-	if err = protojson.Unmarshal(js, m); err == nil {
-		return nil, nil
+	unknown, err := unmarshal(js, m)
+	if unknown != "" {
+		warning = fmt.Errorf("unknown field %q", unknown)
 	}
-	field := unknownField.FindString(err.Error())
-	if field == "" {
-		return nil, err
+	return warning, err
+}
+
+// unmarshal decodes as Istio does, which takes every duration that Go does ("1h", "30ms") and leaves out fields that it does
+// not know. The first of those is named.
+func unmarshal(js []byte, m message) (unknown string, err error) {
+	strict := protojson.Unmarshal(js, m)
+	if strict == nil {
+		return "", nil
 	}
 	proto.Reset(m)
-	return errors.New(field), m.UnmarshalJSON(js)
+	if err := m.UnmarshalJSON(js); err != nil {
+		if unknownField.MatchString(strict.Error()) { // which hides the error
+			return "", err
+		}
+		return "", strict // it says where
+	}
+	return firstUnknown(js, m.ProtoReflect().Descriptor()), nil
+}
+
+var unknownField = regexp.MustCompile(`unknown field "[^"]*"`)
+
+// firstUnknown names a field of an object that its message does not have, "" if it has all.
+func firstUnknown(js []byte, d protoreflect.MessageDescriptor) string {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(js, &fields) != nil || d.FullName().Parent() == "google.protobuf" {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		f := d.Fields().ByJSONName(name)
+		if f == nil {
+			f = d.Fields().ByTextName(name)
+		}
+		if f == nil {
+			return name
+		}
+		below, values := messagesOf(f, fields[name])
+		for _, value := range values {
+			if unknown := firstUnknown(value, below); unknown != "" {
+				return unknown
+			}
+		}
+	}
+	return ""
+}
+
+// messagesOf are the messages in the value of a field.
+func messagesOf(f protoreflect.FieldDescriptor, js json.RawMessage) (of protoreflect.MessageDescriptor, out []json.RawMessage) {
+	of = f.Message()
+	switch {
+	case f.IsMap():
+		if of = f.MapValue().Message(); of != nil {
+			var entries map[string]json.RawMessage
+			_ = json.Unmarshal(js, &entries)
+			for _, key := range slices.Sorted(maps.Keys(entries)) {
+				out = append(out, entries[key])
+			}
+		}
+	case of == nil:
+	case f.IsList():
+		_ = json.Unmarshal(js, &out)
+	default:
+		out = append(out, js)
+	}
+	return of, out
 }

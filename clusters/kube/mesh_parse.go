@@ -5,12 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	kjson "sigs.k8s.io/json"
@@ -62,12 +60,12 @@ func ParseMesh(kind string, data []byte) (s *MeshSettings, faults, warnings []Fa
 }
 
 // decodeMesh decodes and checks settings; data is the text that lines are looked up in.
-func decodeMesh(kind string, js, data []byte, line int) (m proto.Message, faults, warnings []Fault) {
-	m = &meshconfig.MeshConfig{}
+func decodeMesh(kind string, js, data []byte, line int) (_ proto.Message, faults, warnings []Fault) {
+	var m message = &meshconfig.MeshConfig{}
 	if kind == model.ConfigNetworks {
 		m = &meshconfig.MeshNetworks{}
 	}
-	unknown, err := unmarshalLenient(js, m)
+	unknown, err := unmarshal(js, m)
 	if err != nil {
 		reason, field := Reason(err)
 		return nil, []Fault{{Line: max(OnlyLine(data, field), line, 1), Reason: reason}}, nil
@@ -128,21 +126,6 @@ func unwrapInner(text string, line int) ([]byte, int, error) {
 		js = []byte("{}")
 	}
 	return js, line, nil
-}
-
-var fieldInError = regexp.MustCompile(`unknown field "([^"]*)"`)
-
-// unmarshalLenient decodes; the first unknown field is named and all of them are dropped.
-func unmarshalLenient(js []byte, m proto.Message) (unknown string, err error) {
-	if err = protojson.Unmarshal(js, m); err == nil {
-		return "", nil
-	}
-	f := fieldInError.FindStringSubmatch(err.Error())
-	if f == nil {
-		return "", err
-	}
-	proto.Reset(m)
-	return f[1], protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(js, m)
 }
 
 // fieldLine finds the line of a field, 1 if it can't.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	meshconfig "istio.io/api/mesh/v1alpha1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -232,5 +233,57 @@ func TestConfigMetadata(t *testing.T) {
 	s.Set(object(2, "three", "a b"))
 	if r := row[*model.Config](t, s, "DestinationRule/demo/x"); r.Generation != 2 || !r.Refused || r.Labels["l"] != "two" || r.Spec == nil {
 		t.Errorf("%+v", r)
+	}
+}
+
+// Specs are read as Istio reads them: durations as Go writes them, fields by either of their names. What a kind does not
+// have is told of wherever it stands.
+func TestSpecsAsIstioReadsThem(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ spec, unknown, err string }{
+		"durations":          {spec: "{hosts: [a], http: [{redirect: {uri: /x}, timeout: 1h30m, retries: {attempts: 1, perTryTimeout: 25ms}, corsPolicy: {maxAge: 24h}}]}"},
+		"seconds":            {spec: "{hosts: [a], http: [{redirect: {uri: /x}, timeout: 1.5s}]}"},
+		"no duration":        {spec: "{hosts: [a], http: [{redirect: {uri: /x}, timeout: soon}]}", err: `invalid google.protobuf.Duration value "soon"`},
+		"other names":        {spec: "{hosts: [a], export_to: [\".\"], http: [{redirect: {uri: /x, redirect_code: 301}}]}"},
+		"unknown":            {spec: "{hosts: [a], htpp: [], http: [{redirect: {uri: /x}}]}", unknown: "htpp"},
+		"unknown and hours":  {spec: "{hosts: [a], http: [{redirect: {uri: /x}, timeout: 1h, timeuot: 1h}]}", unknown: "timeuot"},
+		"unknown in a map":   {spec: "{hosts: [a], http: [{match: [{headers: {x: {exakt: y}}}], redirect: {uri: /x}, timeout: 1h}]}", unknown: "exakt"},
+		"unknown and wrong":  {spec: "{hosts: [a], odd: 1, http: [{redirect: {derivePort: MAGIC}}]}", err: `"MAGIC"`},
+		"keys of maps":       {spec: "{hosts: [a], http: [{match: [{sourceLabels: {odd: v}}], redirect: {uri: /x}, timeout: 1h}]}"},
+		"wrong type, unsure": {spec: "{hosts: a, http: [{redirect: {uri: /x}}]}", err: "syntax error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := kube.Decode([]byte("apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: x}\nspec: "+tt.spec), time.Time{})
+			if tt.err != "" {
+				if len(c.Faults) != 1 || !strings.Contains(c.Faults[0].Reason, tt.err) {
+					t.Errorf("faults %v, want %q", c.Faults, tt.err)
+				}
+				return
+			}
+			if len(c.Faults) > 0 || len(c.Items) != 1 {
+				t.Fatalf("faults %v", c.Faults)
+			}
+			var got []string
+			for _, w := range c.Warnings {
+				got = append(got, w.Reason)
+			}
+			var want []string
+			if tt.unknown != "" {
+				want = append(want, fmt.Sprintf("VirtualService: unknown field %q; it has no effect", tt.unknown))
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("warnings %q, want %q", got, want)
+			}
+			s := newStore()
+			s.Set(c.Items[0].Object)
+			if ps := s.Problems(); len(ps) > 0 {
+				t.Errorf("problems %v", ps)
+			}
+		})
+	}
+	m, faults, _ := kube.ParseMesh(model.ConfigMesh, []byte("protocolDetectionTimeout: 100ms\nconnectTimeout: 1m\nodd: 1\n"))
+	if len(faults) > 0 || m.Message.(*meshconfig.MeshConfig).ProtocolDetectionTimeout.AsDuration() != 100*time.Millisecond {
+		t.Errorf("%v, %v", m, faults)
 	}
 }

@@ -156,7 +156,9 @@ func (e *entry) specAddresses() []netip.Prefix {
 			e.res.problem("address %q is left out: %v", clip(a), err)
 			continue
 		}
-		out = append(out, p)
+		if !slices.Contains(out, p) {
+			out = append(out, p)
+		}
 	}
 	return out
 }

@@ -189,9 +189,18 @@ func (c *checker) selects(l map[string]string) {
 	}
 }
 
-// once refuses what is there twice.
+// once tells what is there twice.
 type once[K comparable] map[K]bool
 
+// note warns of what is there twice and means the same as once.
+func (o once[K]) note(c *checker, k K, code, what string) {
+	if o[k] {
+		c.warn(code, "%s %v is there twice", what, k)
+	}
+	o[k] = true
+}
+
+// check refuses what is there twice.
 func (o once[K]) check(c *checker, k K, code, what string) {
 	if o[k] {
 		c.refuse(code, "%s %v is there twice", what, k)

@@ -16,7 +16,7 @@ func serviceEntry(c *checker, s *networking.ServiceEntry) {
 	for i, h := range s.Hosts {
 		at := c.item("hosts", i)
 		if at.unless(isPattern(h) && h != "*", CodeHost, "%q is not a host: write a DNS name or \"*.suffix\"", h) {
-			seen.check(at, strings.ToLower(h), CodeDuplicate, "host")
+			seen.note(at, strings.ToLower(h), CodeDuplicate, "host")
 			if !strings.Contains(h, ".") {
 				at.warn(CodeHost, "%q has no domain: sidecars may take it for a Service of their own namespace", h)
 			}
@@ -50,7 +50,7 @@ func addresses(c *checker, list []string) (ranges bool) {
 		if !at.unless(isAddress(a) || isPrefix(a), CodeAddress, "%q is neither an address nor a range", a) {
 			continue
 		}
-		seen.check(at, a, CodeDuplicate, "address")
+		seen.note(at, a, CodeDuplicate, "address")
 		if p, err := netip.ParsePrefix(a); err == nil && !p.IsSingleIP() {
 			ranges = true
 		}
@@ -60,7 +60,7 @@ func addresses(c *checker, list []string) (ranges bool) {
 
 func servicePorts(c *checker, s *networking.ServiceEntry) (names map[string]bool, list []string) {
 	if len(s.Ports) == 0 {
-		c.at("ports").refuse(CodeRequired, "it has no ports")
+		c.at("ports").warn(CodeRequired, "it has no ports, so nothing is reached by it")
 	}
 	names, numbers := map[string]bool{}, once[uint32]{}
 	for i, p := range s.Ports {
@@ -92,14 +92,13 @@ func resolution(c *checker, s *networking.ServiceEntry, cidr bool) {
 	switch s.Resolution {
 	case networking.ServiceEntry_NONE:
 		at.unless(len(s.Endpoints) == 0, CodeExclusive, "NONE sends connections where they go: leave endpoints out, or use STATIC or DNS")
-		at.unless(s.WorkloadSelector == nil, CodeExclusive, "NONE sends connections where they go: leave workloadSelector out, or use STATIC or DNS")
-		for i, p := range s.Ports {
-			if p.GetTargetPort() != 0 && p.TargetPort != p.Number {
-				c.item("ports", i).at("targetPort").warn(CodeIneffective, "with resolution NONE connections keep their port")
-			}
+		if s.WorkloadSelector != nil {
+			at.warn(CodeExclusive, "NONE sends connections where they go: leave workloadSelector out, or use STATIC or DNS")
 		}
 	case networking.ServiceEntry_STATIC:
-		at.unless(len(s.Endpoints) > 0 || s.WorkloadSelector != nil, CodeRequired, "STATIC needs endpoints or a workloadSelector")
+		if len(s.Endpoints) == 0 && s.WorkloadSelector == nil {
+			at.warn(CodeRequired, "STATIC without endpoints and without a workloadSelector reaches nothing")
+		}
 		for i, e := range s.Endpoints {
 			a := e.GetAddress()
 			c.item("endpoints", i).at("address").unless(a == "" || isAddress(a) || isUnix(a), CodeAddress, "%q is not an address: use resolution DNS for names", a)
@@ -149,7 +148,9 @@ func workloadGroup(c *checker, g *networking.WorkloadGroup) {
 	if g.Template == nil {
 		c.at("template").refuse(CodeRequired, "it has no template")
 	} else {
-		c.at("template.address").unless(g.Template.Address == "", CodeExclusive, "each workload has its own address: leave it out")
+		if g.Template.Address != "" {
+			c.at("template.address").warn(CodeIneffective, "each workload has its own address: leave it out")
+		}
 		c.at("template.labels").labels(g.Template.Labels)
 		for _, k := range sorted(g.Template.Ports) {
 			c.at("template.ports[" + k + "]").port(g.Template.Ports[k])
