@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/proto"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/kube/validate"
@@ -16,7 +17,11 @@ const (
 	codeUnreadable = "Unreadable" // the spec can't be decoded, or is missing
 	codeFailed     = "Failed"     // conversion failed, which is a fault of the program
 	codeNotServed  = "NotServed"  // a field without effect
+	codeTooLarge   = "TooLarge"   // it would make more endpoints than one object may
 )
+
+// maxEndpoints is how many endpoints a ServiceEntry may list, each for every host and port.
+const maxEndpoints = 1 << 18
 
 // specOf gives the spec of a kind whose objects are checked. It reports false for other kinds: Kubernetes has checked
 // those. The spec is nil if there is none.
@@ -49,6 +54,9 @@ func (c *Converter) findings(o Object, spec proto.Message) []model.Finding {
 		return []model.Finding{refusal(o, codeUnreadable, "it has no spec")}
 	}
 	out := validate.Object(o.Ref, spec)
+	if se, ok := spec.(*networking.ServiceEntry); ok && len(se.Hosts)*len(se.Ports)*len(se.Endpoints) > maxEndpoints {
+		out = append(out, refusal(o, codeTooLarge, fmt.Sprintf("its hosts, ports and endpoints make more than %d endpoints: make several entries of it, or select workloads", maxEndpoints)))
+	}
 	for _, f := range notServedFields(o.Ref.Kind, spec.ProtoReflect()) {
 		out = append(out, f.finding(o.Ref))
 	}

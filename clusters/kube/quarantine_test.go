@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	meshconfig "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -285,5 +288,31 @@ func TestSpecsAsIstioReadsThem(t *testing.T) {
 	m, faults, _ := kube.ParseMesh(model.ConfigMesh, []byte("protocolDetectionTimeout: 100ms\nconnectTimeout: 1m\nodd: 1\n"))
 	if len(faults) > 0 || m.Message.(*meshconfig.MeshConfig).ProtocolDetectionTimeout.AsDuration() != 100*time.Millisecond {
 		t.Errorf("%v, %v", m, faults)
+	}
+}
+
+// A small object must not become a large one: every host has every endpoint at every port.
+func TestServiceEntryTooLarge(t *testing.T) {
+	t.Parallel()
+	se := &networking.ServiceEntry{Resolution: networking.ServiceEntry_STATIC}
+	for i := range 1000 {
+		se.Hosts = append(se.Hosts, fmt.Sprintf("h%d.example", i))
+		se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{Address: fmt.Sprintf("10.0.%d.%d", i/250, 1+i%250)})
+	}
+	for i := range uint32(10) {
+		se.Ports = append(se.Ports, &networking.ServicePort{Name: fmt.Sprintf("http-%d", i), Number: 80 + i, Protocol: "HTTP"})
+	}
+	o, _ := kube.NewObject("", &kube.ServiceEntry{Meta: metav1.ObjectMeta{Name: "x", Namespace: "demo"}, Spec: se})
+	s := newStore()
+	s.Set(o)
+	if n := s.State().Len(); n != 1 || !row[*model.Config](t, s, "ServiceEntry/demo/x").Refused {
+		t.Errorf("%d rows, problems %v", n, s.Problems())
+	}
+	se = proto.CloneOf(se)
+	se.Hosts = se.Hosts[:20]
+	o, _ = kube.NewObject("", &kube.ServiceEntry{Meta: metav1.ObjectMeta{Name: "x", Namespace: "demo"}, Spec: se})
+	s.Set(o)
+	if n := s.State().Len(); n != 40 || len(s.Problems()) > 0 {
+		t.Errorf("%d rows, problems %v", n, s.Problems())
 	}
 }

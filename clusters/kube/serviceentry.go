@@ -150,13 +150,15 @@ func trimmed(in []string) []string {
 
 func (e *entry) specAddresses() []netip.Prefix {
 	var out []netip.Prefix
+	seen := map[netip.Prefix]bool{}
 	for _, a := range e.spec.Addresses {
 		p, err := parsePrefix(a)
 		if err != nil {
 			e.res.problem("address %q is left out: %v", clip(a), err)
 			continue
 		}
-		if !slices.Contains(out, p) {
+		if !seen[p] {
+			seen[p] = true
 			out = append(out, p)
 		}
 	}
@@ -173,11 +175,13 @@ func (e *entry) autoAddress(host string) bool {
 
 // allocated are the addresses that a controller has allocated to the host and written into the entry's status.
 func (e *entry) allocated(host string) (prefixes []netip.Prefix, addrs []netip.Addr) {
+	seen := map[netip.Addr]bool{}
 	for _, a := range e.se.Status.GetAddresses() {
 		ip, err := parseIP(a.GetValue())
-		if err != nil || a.GetHost() != "" && !strings.EqualFold(a.GetHost(), host) || slices.Contains(addrs, ip) {
+		if err != nil || a.GetHost() != "" && !strings.EqualFold(a.GetHost(), host) || seen[ip] {
 			continue
 		}
+		seen[ip] = true
 		prefixes, addrs = append(prefixes, netip.PrefixFrom(ip, ip.BitLen())), append(addrs, ip)
 	}
 	return prefixes, addrs
