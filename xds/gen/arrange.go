@@ -149,7 +149,7 @@ func visible(v *pushcontext.PortView, c Class) iter.Seq2[*pushcontext.ShapeView,
 		r := c.reader()
 		winners := winnersOf(v, r)
 		for _, s := range v.Services {
-			if !served(s) || !r.Sees(s) {
+			if !served(s) || !r.Sees(s) || !importedAt(c.Scope, s, v.Number) {
 				continue
 			}
 			if len(winners) > 0 {

@@ -28,6 +28,16 @@ func importsRoute(s *pushcontext.Scope, v *pushcontext.VirtualService, port uint
 	return slices.ContainsFunc(egressAt(s.Sidecar, port), func(e pushcontext.Egress) bool { return e.AdmitsRoute(v) })
 }
 
+// importedAt reports whether a service that is imported is so at a port: where a Sidecar names the service, a listener
+// for the port does, if there is one. A service to which only routes lead is imported at all ports.
+func importedAt(s *pushcontext.Scope, shape *pushcontext.ShapeView, port uint16) bool {
+	if s == nil || s.Sidecar == nil {
+		return true
+	}
+	admits := func(e pushcontext.Egress) bool { return e.Admits(shape) }
+	return slices.ContainsFunc(egressAt(s.Sidecar, port), admits) || !slices.ContainsFunc(s.Sidecar.Egress, admits)
+}
+
 // egressAt are the egress listeners of a Sidecar that decide about a port: those for this port, else those for all.
 func egressAt(s *pushcontext.Sidecar, port uint16) []pushcontext.Egress {
 	var own, rest []pushcontext.Egress

@@ -104,7 +104,6 @@ func TestVirtualServiceInForce(t *testing.T) {
 		{"a Sidecar with a listener for the port", sidecar("c1", "other", sidecarScope(nil, egress(0, "shop"), egress(80, "elsewhere", "shop"))), "→elsewhere"},
 		{"a Sidecar with a listener for another port", sidecar("c1", "other", sidecarScope(nil, egress(81, "elsewhere"), egress(0, "shop"))), "→public"},
 		{"a Sidecar that imports the host", sidecar("c1", "other", sidecarScope(nil, importing("shop", cartHost))), "→public"},
-		{"a Sidecar that imports the service of one namespace", sidecar("c1", "other", sidecarScope(nil, egress(0, "shop"), egress(80, "x"))), "outbound|80||cart"},
 		{"a router", router("c1", "shop"), "outbound|80||cart"},
 	} {
 		if got := leadsTo(routeTable(t, v, c.class))[cartHost+":80"]; got != c.want {
@@ -282,6 +281,23 @@ func TestOwnTableHasRoutes(t *testing.T) {
 			if m := decode(t, r).(*routev3.RouteConfiguration); m.Name == cartHost+":80" && leadsTo(m)[cartHost+":80"] != want {
 				t.Errorf("%s: %v", namespace, leadsTo(m))
 			}
+		}
+	}
+}
+
+// A Sidecar's egress listener for a port says which services are reached there; one for all ports says nothing of it.
+func TestEgressListenerForAPort(t *testing.T) {
+	t.Parallel()
+	two := []model.Port{httpPort(80), httpPort(81)}
+	all := []svc{{host: "a.example", ns: "a", ports: two}, {host: "b.example", ns: "b", ports: two}, {host: "c.example", ns: "c", ports: two}}
+	class := sidecar("c1", "x", sidecarScope(nil, egress(80, "a"), egress(0, "b")))
+	for port, want := range map[uint16][]string{80: {"a.example:80"}, 81: {"b.example:81"}} {
+		var got []string
+		for h := range domains(t, portView(port, newMesh(), all...), class) {
+			got = append(got, h)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("port %d:\n%s", port, d)
 		}
 	}
 }
