@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+	networking "istio.io/api/networking/v1alpha3"
+
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
@@ -49,7 +52,8 @@ func (s *step) setInstances(key model.ServiceKey, old, next *ServiceView) {
 
 // sameTargets reports whether an endpoint of either form of a service makes its workload serve the same.
 func sameTargets(a, b *ShapeView) bool {
-	return a == b || a.Name == b.Name && slices.Equal(a.Ports, b.Ports)
+	return a == b || a.Name == b.Name && slices.Equal(a.Ports, b.Ports) &&
+		!slices.ContainsFunc(a.Ports, func(p model.Port) bool { return a.ownPool(p) != b.ownPool(p) })
 }
 
 // movedWorkloads gives the addresses of which two views of one service say different things, given
@@ -135,7 +139,27 @@ func target(s *ShapeView, port model.Port, e *model.Endpoint) Target {
 	return Target{
 		Cluster: s.Key.Cluster, Host: s.Key.Host, Namespace: s.Key.Namespace, Name: s.Name,
 		Port: port.Number, PortName: port.Name, Protocol: port.Protocol, Endpoint: e.Addr.AddrPort.Port(), MTLS: e.MTLS, OtherMTLS: e.OtherMTLS,
+		Pool: s.ownPool(port),
 	}
+}
+
+// ownPool is the connection pool that the rule for the service's own namespace has for a port: it holds at the
+// receiver too.
+func (s *ShapeView) ownPool(port model.Port) *networking.ConnectionPoolSettings {
+	if len(s.Policies) == 0 {
+		return nil
+	}
+	p := s.Policy(s.Key.Namespace)
+	if p == nil {
+		return nil
+	}
+	t := p.Spec.GetTrafficPolicy()
+	for _, l := range t.GetPortLevelSettings() {
+		if l.GetPort().GetNumber() == uint32(port.Number) {
+			return l.ConnectionPool
+		}
+	}
+	return t.GetConnectionPool()
 }
 
 // sameSocket reports whether both are one port of the service at one of the workload: networks may use the same
@@ -275,6 +299,18 @@ func appendTargets(b []byte, ts []Target) []byte {
 			b = append(binary.AppendUvarint(b, uint64(len(x))), x...)
 		}
 		b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(append(b, byte(t.Protocol), byte(t.MTLS), byte(t.OtherMTLS)), t.Port), t.Endpoint)
+		b = appendPool(b, t.Pool)
 	}
 	return b
+}
+
+func appendPool(b []byte, p *networking.ConnectionPoolSettings) []byte {
+	if p == nil {
+		return append(b, 0)
+	}
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
+	if err != nil { // it holds no text that could be wrong
+		panic("pushcontext: " + err.Error())
+	}
+	return append(binary.AppendUvarint(append(b, 1), uint64(len(text))), text...)
 }

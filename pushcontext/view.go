@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"time"
 
+	networking "istio.io/api/networking/v1alpha3"
+
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
@@ -225,7 +227,8 @@ type Target struct {
 	Protocol  model.Protocol
 	Endpoint  uint16 // port on the workload
 	MTLS      model.MTLS
-	OtherMTLS model.MTLS // of the workload's ports that no PeerAuthentication names
+	OtherMTLS model.MTLS                         // of the workload's ports that no PeerAuthentication names
+	Pool      *networking.ConnectionPoolSettings // of the rule that the service's own namespace has for it; nil for none
 }
 
 // TargetsView is what a workload serves. Workloads that serve the same share one.

@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"cmp"
 	"net/netip"
 	"strings"
 
@@ -89,7 +90,7 @@ func inboundCluster(v *pushcontext.TargetsView, c Class, name string) *draft {
 		originalDst(out)
 		out.UpstreamBindConfig = inboundBind(c)
 		applyInboundProtocol(out, p.protocol)
-		applyPool(out, v.Mesh, sidecarOf(c).GetInboundConnectionPool())
+		applyPool(out, v.Mesh, inboundPool(c, p, nil))
 		return out
 	}
 	return nil
@@ -138,12 +139,18 @@ func ingressCluster(v *pushcontext.TargetsView, c Class, l *networking.IstioIngr
 		unreachable(out)
 	}
 	applyInboundProtocol(out, portProtocol(l.Port.Protocol))
-	pool := l.ConnectionPool
-	if pool == nil {
-		pool = sidecarOf(c).GetInboundConnectionPool()
-	}
-	applyPool(out, v.Mesh, pool)
+	applyPool(out, v.Mesh, inboundPool(c, p, l))
 	return out
+}
+
+// inboundPool limits what callers may ask of the workload together: as the ingress listener says, else the Sidecar, else
+// the first service's rule.
+func inboundPool(c Class, p inboundPort, l *networking.IstioIngressListener) *networking.ConnectionPoolSettings {
+	pool := cmp.Or(l.GetConnectionPool(), sidecarOf(c).GetInboundConnectionPool())
+	if pool == nil && len(p.targets) > 0 {
+		pool = p.targets[0].Pool
+	}
+	return pool
 }
 
 func staticCluster(out *draft, a *corev3.Address) {

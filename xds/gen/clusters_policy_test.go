@@ -136,6 +136,37 @@ func TestConnectionPools(t *testing.T) {
 	}
 }
 
+// At the receiver a pool of the Sidecar goes before that of the service's rule.
+func TestInboundPools(t *testing.T) {
+	t.Parallel()
+	limit := func(n int32) *networking.ConnectionPoolSettings {
+		return &networking.ConnectionPoolSettings{Tcp: &networking.ConnectionPoolSettings_TCPSettings{MaxConnections: n}}
+	}
+	listener := ingress(8080, "HTTP", "")
+	pooled := ingress(8080, "HTTP", "")
+	pooled.ConnectionPool = limit(3)
+	v := &pushcontext.TargetsView{Mesh: newMesh().MeshView, Targets: []pushcontext.Target{{Host: "a", Port: 80, Endpoint: 8080, Pool: limit(1)}, {Host: "b", Port: 80, Endpoint: 8080, Pool: limit(9)}}}
+	for name, c := range map[string]struct {
+		sidecar *networking.Sidecar
+		want    uint32
+	}{
+		"of the rule":                    {nil, 1},
+		"of the rule, at a listener":     {&networking.Sidecar{Ingress: []*networking.IstioIngressListener{listener}}, 1},
+		"of the Sidecar":                 {&networking.Sidecar{InboundConnectionPool: limit(2)}, 2},
+		"of the Sidecar, at a listener":  {&networking.Sidecar{InboundConnectionPool: limit(2), Ingress: []*networking.IstioIngressListener{listener}}, 2},
+		"of the listener":                {&networking.Sidecar{InboundConnectionPool: limit(2), Ingress: []*networking.IstioIngressListener{pooled}}, 3},
+		"of a Sidecar without any of it": {&networking.Sidecar{}, 1},
+	} {
+		class := sidecar("c1", "shop")
+		if c.sidecar != nil {
+			class = sidecar("c1", "shop", ingressScope(c.sidecar))
+		}
+		if got := clusterNamed(t, v, class, "inbound|8080||").CircuitBreakers.Thresholds[0].MaxConnections.GetValue(); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
 // Connections to the addresses of a ServiceEntry are opened at its target port; those to pods, where they went.
 func TestTargetPortOfOriginalDestination(t *testing.T) {
 	t.Parallel()
