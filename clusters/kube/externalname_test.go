@@ -48,3 +48,19 @@ endpoints: [{addresses: [10.0.1.50]}]`
 		}
 	}
 }
+
+// An ExternalName says of which host it is another name, in one form however it is written.
+func TestExternalNameAlias(t *testing.T) {
+	t.Parallel()
+	for spec, want := range map[string]string{
+		"type: ExternalName, externalName: Reviews.Shop.svc.cluster.local.": "reviews.shop.svc.cluster.local",
+		"type: ExternalName, externalName: example.org":                     "example.org",
+		"type: ExternalName, externalName: 'no name'":                       "",
+		"clusterIP: 10.1.0.1, externalName: example.org":                    "",
+	} {
+		s := load(t, "apiVersion: v1\nkind: Service\nmetadata: {name: other, namespace: shop}\nspec: {"+spec+", ports: [{name: http, port: 80}]}")
+		if svc := row[*model.Service](t, s, "Service/shop/other"); svc.AliasOf != want {
+			t.Errorf("%s: alias of %q, want %q", spec, svc.AliasOf, want)
+		}
+	}
+}
