@@ -64,52 +64,69 @@ type sources struct {
 // pointers.
 func (b basis) update(settings *mesh, src sources) basis {
 	next, anew := b, b.mesh == nil || settings != b.mesh
+	next.locate(settings, src, anew)
+	next.read(settings, src, anew)
+	next.mesh = settings.with(next.networks.names(), passthrough(next.servers))
+	next.route(src, &b, anew || next.mesh != b.mesh)
+	next.conflicts = slices.Concat(next.rules.conflicts, next.auth.conflicts, next.serverConflicts, next.routes.conflicts, next.scopes.conflicts)
+	return next
+}
+
+// locate works out gateways into networks, automatic addresses and what names stand for.
+func (b *basis) locate(settings *mesh, src sources, anew bool) {
 	if anew || src.changed(model.ConfigNetworkGateway, model.ConfigResolvedHost) {
 		configs := slices.Concat(src.kind(model.ConfigNetworkGateway), src.kind(model.ConfigResolvedHost))
-		next.networks = newNetworks(settings, gatewaySources{services: src.gateways, configs: configs}, b.networks)
+		b.networks = newNetworks(settings, gatewaySources{services: src.gateways, configs: configs}, b.networks)
 	}
 	if anew || src.changed(rowsAutomatic) {
-		next.automatic = newAutomatic(src.askers(), src.reserved)
+		b.automatic = newAutomatic(src.askers(), src.reserved)
 	}
 	if anew || src.changed(rowsAliases) {
-		if next.aliases = newAliases(src.names(settings), src.directory); next.aliases.same(b.aliases) {
-			next.aliases = b.aliases
+		if next := newAliases(src.names(settings), src.directory); !next.same(b.aliases) {
+			b.aliases = next
 		}
 	}
-	policies, routed := false, false
+}
+
+// read reads the objects that hold for services, and Gateways.
+func (b *basis) read(settings *mesh, src sources, anew bool) {
 	if anew || src.changed(model.ConfigDestinationRule) {
 		old := b.rules
 		if anew {
 			old = nil
 		}
-		next.rules, policies = newRules(src.kind(model.ConfigDestinationRule), settings, old), true
+		b.rules = newRules(src.kind(model.ConfigDestinationRule), settings, old)
 	}
 	if anew || src.changed(model.ConfigPeerAuthentication) {
-		next.auth, policies = newAuth(src.kind(model.ConfigPeerAuthentication), settings), true
+		b.auth = newAuth(src.kind(model.ConfigPeerAuthentication), settings)
 	}
 	if anew || src.changed(model.ConfigGateway) {
-		next.servers, next.serverConflicts = inForce(src.kind(model.ConfigGateway), settings.view.ConfigCluster)
-		policies = true
+		b.servers, b.serverConflicts = inForce(src.kind(model.ConfigGateway), settings.view.ConfigCluster)
 	}
-	next.mesh = settings.with(next.networks.names(), passthrough(next.servers))
-	if next.mesh != b.mesh {
-		anew = true
+}
+
+// route makes VirtualServices, and what they are joined with: Gateways and scopes.
+func (b *basis) route(src sources, old *basis, anew bool) {
+	if anew || b.rules != old.rules || b.aliases != old.aliases || src.changed(model.ConfigVirtualService) || src.touched(old.routes.hosts) {
+		b.routes = b.reroute(src, old.routes, anew)
 	}
-	if anew || next.rules != b.rules || next.aliases != b.aliases || src.changed(model.ConfigVirtualService) || src.touched(b.routes.hosts) {
-		next.routes, routed = next.reroute(src, b.routes, anew), true
+	routed := b.routes != old.routes
+	if routed || src.changed(model.ConfigGateway) {
+		b.gateways = newGateways(b.servers, b.mesh.view, b.routes.all, old.gateways)
 	}
-	if anew || routed || src.changed(model.ConfigGateway) {
-		next.gateways = newGateways(next.servers, next.mesh.view, next.routes.all, b.gateways)
+	if read := anew || src.changed(model.ConfigSidecar, model.ConfigTelemetry); read || routed {
+		b.rescope(src, old.scopes, read)
 	}
-	if anew || routed || src.changed(model.ConfigSidecar, model.ConfigTelemetry) {
-		var scoped []string
-		next.scopes, scoped = newScopes(scopeRows{src.kind(model.ConfigSidecar), src.kind(model.ConfigTelemetry)}, next.mesh, next.routes, b.scopes)
-		next.scoped, policies = slices.Concat(b.scoped, scoped), true
+}
+
+// rescope makes the scopes, and notes whom they concern.
+func (b *basis) rescope(src sources, old *scopes, read bool) {
+	next := old
+	if read {
+		next = newScopes(scopeRows{src.kind(model.ConfigSidecar), src.kind(model.ConfigTelemetry)}, b.mesh, old)
 	}
-	if policies {
-		next.conflicts = slices.Concat(next.rules.conflicts, next.auth.conflicts, next.serverConflicts, next.routes.conflicts, next.scopes.conflicts)
-	}
-	return next
+	scopes, scoped := next.bind(b.routes, old)
+	b.scopes, b.scoped = scopes, slices.Concat(b.scoped, scoped)
 }
 
 // reroute makes the VirtualServices.

@@ -9,6 +9,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
 func benchConfig(c *Controller, k model.ShardKey, kind, name string, spec any) {
@@ -78,4 +79,89 @@ func BenchmarkRuleChange(b *testing.B) {
 		used.commit(c)
 	}
 	used.report(b)
+}
+
+// routedMesh has so many services and VirtualServices, each of a service, in a mesh with Gateways and Sidecars. Put
+// edits the VirtualService of service i.
+func routedMesh(services, routes int) (c *Controller, put func(i, generation int)) {
+	c = New(Options{Hub: pushcontext.NewHub(nil)})
+	k := benchKey(0)
+	for i := range services {
+		s := benchService(0, i)
+		c.state.put(c.state.shard(k), model.RowKey{Kind: model.RowService, Key: s.Source.Object.String()}, s)
+	}
+	put = func(i, generation int) {
+		benchConfig(c, k, model.ConfigVirtualService, fmt.Sprint("v", i), &networking.VirtualService{
+			Hosts: []string{fmt.Sprint("svc-", i)}, Gateways: []string{"mesh", fmt.Sprint("gw-", i%10)},
+			Http: []*networking.HTTPRoute{{Name: fmt.Sprint("r", generation), Route: []*networking.HTTPRouteDestination{
+				{Destination: &networking.Destination{Host: fmt.Sprint("svc-", i)}, Weight: 50}, {Destination: &networking.Destination{Host: fmt.Sprint("svc-", i+1)}, Weight: 50},
+			}}},
+		})
+	}
+	for i := range routes {
+		put(i, 0)
+	}
+	for i := range 10 {
+		benchConfig(c, k, model.ConfigGateway, fmt.Sprint("gw-", i), &networking.Gateway{Servers: []*networking.Server{{Hosts: []string{"*"}}}})
+		benchConfig(c, k, model.ConfigSidecar, fmt.Sprint("s-", i), &networking.Sidecar{
+			WorkloadSelector: &networking.WorkloadSelector{Labels: map[string]string{"app": fmt.Sprint(i)}},
+			Egress:           []*networking.IstioEgressListener{{Hosts: []string{"./*"}}},
+		})
+	}
+	c.commit(time.Now())
+	return c, put
+}
+
+// BenchmarkRouteChange is a commit in which one of 500 VirtualServices of 1 000 services changed.
+func BenchmarkRouteChange(b *testing.B) {
+	c, put := routedMesh(1000, 500)
+	generation, used := 0, cpuTime(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		generation++
+		put(generation%500, generation)
+		b.StartTimer()
+		used.commit(c)
+	}
+	used.report(b)
+}
+
+// An edited VirtualService costs the merge of its hosts, and is compiled alone.
+func TestRouteChangeCostsItsHosts(t *testing.T) {
+	t.Parallel()
+	c, put := routedMesh(1000, 500)
+	was, servers := c.routes.made, c.gateways.Servers
+	for generation := range 5 {
+		put(7, 1+generation)
+		c.refreshBasis()
+		if n := len(c.state.dirty); n != 1 {
+			t.Errorf("%d hosts are merged", n)
+		}
+		compiled := 0
+		for name, r := range c.routes.made {
+			if was[name] != r {
+				compiled++
+			}
+		}
+		remade := 0
+		for i, s := range c.gateways.Servers {
+			if servers[i] != s {
+				remade++
+			}
+		}
+		if compiled != 1 || remade != 1 || len(c.scoped) != 0 {
+			t.Errorf("%d VirtualServices and %d servers are made anew, scopes of %q", compiled, remade, c.scoped)
+		}
+		was, servers = c.routes.made, c.gateways.Servers
+		c.commit(time.Now())
+	}
+	s := benchService(0, 900) // of no VirtualService
+	s.Ports = nil
+	before := c.routes
+	c.state.put(c.state.shard(benchKey(0)), model.RowKey{Kind: model.RowService, Key: s.Source.Object.String()}, s)
+	c.commit(time.Now())
+	if c.routes != before {
+		t.Error("a service that no VirtualService is about makes routes anew")
+	}
 }

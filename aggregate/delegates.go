@@ -108,7 +108,8 @@ func mergeHTTP(root, h *networking.HTTPRoute, matches []*networking.HTTPMatchReq
 	or(&out.CorsPolicy, h.CorsPolicy)
 	or(&out.Headers, h.Headers)
 	or(&out.Mirror, h.Mirror)
-	or(&out.MirrorPercent, h.MirrorPercent) //nolint:staticcheck // still served
+	//lint:ignore SA1019 it is still served
+	or(&out.MirrorPercent, h.MirrorPercent)
 	or(&out.MirrorPercentage, h.MirrorPercentage)
 	if len(h.Mirrors) > 0 {
 		out.Mirrors = h.Mirrors

@@ -27,9 +27,8 @@ type scopes struct {
 // scopeRows are the objects that are addressed to workloads.
 type scopeRows struct{ sidecars, telemetries []row[*model.Config] }
 
-// newScopes reads Sidecars and Telemetries. What says the same as in old keeps its pointer. It tells the namespaces
-// in which something else may be said to workloads.
-func newScopes(rows scopeRows, m *mesh, rs *routes, old *scopes) (*scopes, []string) {
+// newScopes reads Sidecars and Telemetries. What says the same as in old keeps its pointer.
+func newScopes(rows scopeRows, m *mesh, old *scopes) *scopes {
 	if old == nil {
 		old = &scopes{}
 	}
@@ -40,11 +39,15 @@ func newScopes(rows scopeRows, m *mesh, rs *routes, old *scopes) (*scopes, []str
 	out.readSidecars(rows.sidecars, m.view.ConfigCluster, old)
 	out.readTelemetries(rows.telemetries, m.view.ConfigCluster, old)
 	slices.SortFunc(out.conflicts, compareConflicts)
-	return out.bind(rs, old)
+	return out
 }
 
-// bind joins what is said with the VirtualServices of sidecars.
-func (s *scopes) bind(rs *routes, old *scopes) (*scopes, []string) {
+// bind joins what is said with the VirtualServices of sidecars. It tells the namespaces in which something else may be
+// said to workloads than in old.
+func (s scopes) bind(rs *routes, old *scopes) (*scopes, []string) {
+	if old == nil {
+		old = &scopes{}
+	}
 	var list []*pushcontext.VirtualService
 	s.routes = map[*pushcontext.VirtualService]struct{}{}
 	for _, v := range rs.all {
@@ -56,12 +59,13 @@ func (s *scopes) bind(rs *routes, old *scopes) (*scopes, []string) {
 	scoped := s.differs(old)
 	switch {
 	case len(s.spaces) == 0:
+		s.published = nil
 	case len(scoped) == 0:
 		s.published = old.published
 	default:
 		s.published = pushcontext.NewScopes(old.published, s.root, s.spaces, list)
 	}
-	return s, scoped
+	return &s, scoped
 }
 
 func (s *scopes) space(namespace string) *pushcontext.ScopeSpace {
