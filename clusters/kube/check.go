@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
@@ -61,7 +62,20 @@ func (c *Converter) findings(o Object, spec proto.Message) []model.Finding {
 		out = append(out, f.finding(o.Ref))
 	}
 	slices.SortStableFunc(out, func(a, b model.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
-	return out[:min(len(out), maxReasons)]
+	out = slices.Clip(out[:min(len(out), maxReasons)])
+	for i := range out {
+		out[i].Field, out[i].Message = shortened(out[i].Field), shortened(out[i].Message)
+	}
+	return out
+}
+
+// shortened bounds what a finding quotes of its object.
+func shortened(s string) string {
+	const most = 512
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
 }
 
 func refusal(o Object, code, message string) model.Finding {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 	meshconfig "istio.io/api/mesh/v1alpha1"
@@ -314,5 +315,31 @@ func TestServiceEntryTooLarge(t *testing.T) {
 	s.Set(o)
 	if n := s.State().Len(); n != 40 || len(s.Problems()) > 0 {
 		t.Errorf("%d rows, problems %v", n, s.Problems())
+	}
+}
+
+// However much is wrong with an object, and however long it is, little is told of it.
+func TestFindingsAreBounded(t *testing.T) {
+	t.Parallel()
+	se := &networking.ServiceEntry{Endpoints: []*networking.WorkloadEntry{{Ports: map[string]uint32{strings.Repeat("p", 1<<16): 0}}}}
+	for i := range 100 {
+		se.Hosts = append(se.Hosts, strings.Repeat("é", 1<<12)+fmt.Sprint(i))
+	}
+	o, _ := kube.NewObject("", &kube.ServiceEntry{Meta: metav1.ObjectMeta{Name: "x", Namespace: "demo"}, Spec: se})
+	s := newStore()
+	s.Set(o)
+	findings := row[*model.Config](t, s, "ServiceEntry/demo/x").Findings
+	total := 0
+	for _, f := range findings {
+		if !utf8.ValidString(f.Message + f.Field) {
+			t.Errorf("%q", f.Message)
+		}
+		total += len(f.Message) + len(f.Field)
+	}
+	for _, p := range s.Problems()[o.Ref] {
+		total += len(p)
+	}
+	if len(findings) != 32 || len(s.Problems()[o.Ref]) > 33 || total > 128<<10 {
+		t.Errorf("%d findings, %d problems, %d bytes", len(findings), len(s.Problems()[o.Ref]), total)
 	}
 }
