@@ -174,7 +174,7 @@ func (h *historian) proxy() error {
 	case p == nil:
 		protocol := []string{"sotw", "delta"}[h.r.IntN(2)]
 		at := []string{fmt.Sprint("cluster=c", 1+h.r.IntN(3)), fmt.Sprint("ip=10.0.0.", h.r.IntN(6)), "locality=r/z1", "network=" + []string{"n1", "n2", ""}[h.r.IntN(3)],
-			fmt.Sprint("ENABLE_SELF_DISCOVERY=", h.r.IntN(2) == 0)}
+			fmt.Sprint("ENABLE_SELF_DISCOVERY=", h.r.IntN(2) == 0), fmt.Sprint("LABELS.app=s", 1+h.r.IntN(3))}
 		h.note("proxy %s %s %s", name, protocol, at)
 		return h.w.connect(name, protocol, at)
 	case !p.connected:
@@ -280,12 +280,31 @@ func (w *world) knows() (string, error) {
 	return out.String(), nil
 }
 
+// routes makes a VirtualService whose routes need no cluster.
+func (h *historian) routes(pick func(...string) string, ns, svc string) string {
+	rule := func(uri string) string {
+		return "{" + pick("", "", "match: [{sourceLabels: {app: "+svc+"}}], ", "match: [{sourceNamespace: "+ns+"}], ", "match: [{port: 80}], ") + "redirect: {uri: " + uri + "}}"
+	}
+	return fmt.Sprintf(`{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: %s, namespace: %s}, spec: {hosts: ["%s"], exportTo: ["%s"], http: [%s, %s]}}`,
+		pick("v1", "v2", "v3"), ns, pick(svc, "x.mesh", "*.mesh", "nowhere.example", "*.ns1.svc.cluster.local"), pick("*", "*", ".", "ns1"), rule(pick("/1", "/2")), rule(pick("/3", "/4")))
+}
+
 // object makes one random object of a small world.
 func (h *historian) object() []kube.Object {
 	pick := func(s ...string) string { return s[h.r.IntN(len(s))] }
 	ns, svc, ip := pick("ns1", "ns2"), pick("s1", "s2", "s3"), fmt.Sprint("10.0.0.", h.r.IntN(6))
 	text := ""
-	switch h.r.IntN(8) {
+	switch h.r.IntN(11) {
+	case 8:
+		text = h.routes(pick, ns, svc)
+	case 9:
+		text = fmt.Sprintf(`{apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: {name: %s, namespace: %s}, spec: {%segress: [{hosts: ["%s"]}%s]%s}}`,
+			pick("c1", "c2"), pick(ns, ns, "istio-system"), pick("", "workloadSelector: {labels: {app: "+svc+"}}, "), pick("./*", "ns1/*", "*/*.mesh", "*/*"),
+			pick("", ", {port: {number: 80, protocol: HTTP, name: http}, hosts: [ns2/*]}"), pick("", ", outboundTrafficPolicy: {mode: REGISTRY_ONLY}"))
+	case 10:
+		text = fmt.Sprintf(`{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {name: %s, namespace: %s},
+ spec: {host: "%s", %strafficPolicy: {loadBalancer: {consistentHash: {httpHeaderName: %s}}}}}`,
+			pick("d1", "d2"), ns, pick(svc, "x.mesh"), pick("", "workloadSelector: {matchLabels: {app: "+svc+"}}, "), pick("x-a", "x-b"))
 	case 5:
 		text = fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {name: gw, namespace: %s, labels: {topology.istio.io/network: %s}},
  spec: {type: LoadBalancer, clusterIP: 10.96.0.9, ports: [{name: tls, port: %s}]}, status: {loadBalancer: {ingress: [{%s}]}}}`,
