@@ -86,7 +86,7 @@ func hubRestart(t *testing.T, sotw bool, end func(*envoytest.Hub) error) {
 		p.onlyChange(t, "cluster."+outbound(host("web"), 8000)+".update_success", before[i], after[i])
 	}
 	if !sotw {
-		r.sent(t, map[string]float64{"cds": 0, "eds": float64(len(r.proxies)), "lds": 0, "rds": 0})
+		r.sent(t, map[string]float64{"cds": 0, "eds": float64(len(r.proxies)), "lds": 0, "rds": 0, "vhds": 0})
 	}
 
 	r.restart(t, func() {
