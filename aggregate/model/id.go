@@ -20,7 +20,9 @@ const (
 	ProviderMesh       ProviderID = "mesh"
 	ProviderSecrets    ProviderID = "secrets"
 	ProviderFolder     ProviderID = "folder"
-	ProviderMemory     ProviderID = "memory"
+	// ProviderWorkloadGroup are workloads that their proxies registered with the hub.
+	ProviderWorkloadGroup ProviderID = "workloadgroup"
+	ProviderMemory        ProviderID = "memory"
 )
 
 // OfHub reports whether registries of the provider are about the hub's own affairs, and belong to no member: mesh-wide

@@ -1,0 +1,376 @@
+package workloadgroup
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// ErrConflict is what Entries say when an entry is not as it was read: it is looked at again.
+var ErrConflict = errors.New("the entry has changed meanwhile")
+
+// Entries are where WorkloadEntries are kept. They are called from one goroutine at a time.
+type Entries interface {
+	// Get gives an entry, nil if there is none.
+	Get(ctx context.Context, k Key) (*Entry, error)
+	// Put creates or replaces an entry, its condition too; ErrConflict if it is not at its Version any more.
+	Put(ctx context.Context, e *Entry) error
+	// Delete removes an entry that is at its Version; ErrConflict if it is not.
+	Delete(ctx context.Context, e *Entry) error
+	// List gives the entries that are made of groups.
+	List(ctx context.Context) ([]*Entry, error)
+	// Alive says that the controller lives, and gives those that do, it among them.
+	Alive(ctx context.Context, controller string) (map[string]bool, error)
+}
+
+// Options configure a Keeper.
+type Options struct {
+	Entries    Entries
+	Controller string // what the replica is called in entries; it must be another for each
+	// Group gives a WorkloadGroup, nil if there is none. It is called from the keeper's goroutine.
+	Group func(namespace, name string) *networking.WorkloadGroup
+	Grace time.Duration // how long an entry outlives its proxy; 10s
+	Sweep time.Duration // how often entries of replicas that are gone are looked for; 20s
+	Limit int           // entries that proxies may have at once; 10000
+	Log   *slog.Logger  // discards if nil
+}
+
+func (o Options) withDefaults() Options {
+	o.Grace, o.Sweep, o.Limit = cmp.Or(o.Grace, 10*time.Second), cmp.Or(o.Sweep, 20*time.Second), cmp.Or(o.Limit, 10000)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// How fast entries are written, and how long a failed write waits.
+const (
+	perSecond = 20
+	burst     = 20
+	retryMin  = time.Second
+	retryMax  = time.Minute
+)
+
+// Keeper sees to it that the proxies that are connected have their entries. Its methods Connected, Disconnected and Health
+// never block and may be called from any goroutine; the work is done by Run.
+type Keeper struct {
+	opts  Options
+	limit *rate.Limiter
+	wake  chan struct{} // cap 1
+
+	mu    sync.Mutex
+	known map[Key]*known        // guarded by mu
+	due   map[Key]time.Time     // guarded by mu: keys to look at, and when
+	waits map[Key]time.Duration // guarded by mu: of keys that failed
+}
+
+// known is what there is to know of an entry.
+type known struct {
+	streams map[*Proxy]struct{} // of proxies that are connected
+	last    *Proxy              // that connected last
+	since   time.Time           // when it did
+	gone    time.Time           // when the last one left; zero while one is there
+	health  *Health
+}
+
+// New gives a Keeper that knows of no proxy.
+func New(o Options) *Keeper {
+	return &Keeper{
+		opts: o.withDefaults(), limit: rate.NewLimiter(perSecond, burst), wake: make(chan struct{}, 1),
+		known: map[Key]*known{}, due: map[Key]time.Time{}, waits: map[Key]time.Duration{},
+	}
+}
+
+// Connected is told of a proxy that has introduced itself.
+func (k *Keeper) Connected(p *Proxy) {
+	key := p.key()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.known[key]
+	if e == nil {
+		if len(k.known) >= k.opts.Limit {
+			k.opts.Log.Warn("a workload is not registered: there are too many", "proxy", p.ID, "limit", k.opts.Limit)
+			return
+		}
+		e = &known{streams: map[*Proxy]struct{}{}}
+		k.known[key] = e
+	}
+	e.streams[p] = struct{}{}
+	e.last, e.since, e.gone = p, time.Now(), time.Time{}
+	k.soon(key, 0)
+}
+
+// Disconnected is told of a proxy whose stream has ended.
+func (k *Keeper) Disconnected(p *Proxy) {
+	key := p.key()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.known[key]
+	if e == nil {
+		return
+	}
+	delete(e.streams, p)
+	if len(e.streams) == 0 {
+		e.gone, e.health = time.Now(), nil
+		k.soon(key, 0)
+	}
+}
+
+// Health is told what a proxy says of its workload.
+func (k *Keeper) Health(p *Proxy, healthy bool, message string) {
+	key := p.key()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.known[key]
+	if e == nil {
+		return
+	}
+	if _, connected := e.streams[p]; connected {
+		e.health = &Health{Healthy: healthy, Message: message}
+		k.soon(key, 0)
+	}
+}
+
+// GroupsChanged is told that WorkloadGroups have changed.
+func (k *Keeper) GroupsChanged() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key := range k.known {
+		k.soon(key, 0)
+	}
+}
+
+// soon is called with mu held.
+func (k *Keeper) soon(key Key, after time.Duration) {
+	at := time.Now().Add(after)
+	if was, ok := k.due[key]; ok && was.Before(at) {
+		return
+	}
+	k.due[key] = at
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run does the work until ctx ends. Entries of connected proxies stay: they go on to another replica.
+func (k *Keeper) Run(ctx context.Context) error {
+	sweep := time.NewTicker(k.opts.Sweep)
+	defer sweep.Stop()
+	k.sweep(ctx)
+	for {
+		key, wait := k.next()
+		if wait == 0 {
+			if k.limit.Wait(ctx) != nil {
+				return ctx.Err()
+			}
+			k.settle(ctx, key)
+			continue
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-k.wake:
+		case <-timer.C:
+		case <-sweep.C:
+			k.sweep(ctx)
+		}
+		timer.Stop()
+	}
+}
+
+// next takes a key whose time has come; else it says how long to wait.
+func (k *Keeper) next() (key Key, wait time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now, wait := time.Now(), time.Hour
+	for x, at := range k.due {
+		left := at.Sub(now)
+		if left <= 0 {
+			delete(k.due, x)
+			return x, 0
+		}
+		wait = min(wait, left)
+	}
+	return Key{}, wait
+}
+
+// settle makes an entry what it is to be now. What fails is tried again.
+func (k *Keeper) settle(ctx context.Context, key Key) {
+	k.mu.Lock()
+	var now known
+	if e := k.known[key]; e != nil {
+		now = *e
+	}
+	connected := len(now.streams) > 0
+	k.mu.Unlock()
+	var err error
+	after := time.Duration(0)
+	switch {
+	case now.last == nil:
+		return
+	case connected:
+		err = k.register(ctx, key, &now)
+	default:
+		after, err = k.leave(ctx, key, now.gone)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err != nil {
+		k.failed(ctx, key, err)
+		return
+	}
+	delete(k.waits, key)
+	switch e := k.known[key]; {
+	case after > 0:
+		k.soon(key, after)
+	case e != nil && len(e.streams) == 0 && !connected:
+		delete(k.known, key)
+	}
+}
+
+// failed is called with mu held.
+func (k *Keeper) failed(ctx context.Context, key Key, err error) {
+	wait := min(max(2*k.waits[key], retryMin), retryMax)
+	k.waits[key] = wait
+	if errors.Is(err, ErrConflict) {
+		wait = 0
+	} else if ctx.Err() == nil {
+		k.opts.Log.Warn("a workload is not registered as it should be; it is tried again", "workloadEntry", key.String(), "err", err)
+	}
+	k.soon(key, wait)
+}
+
+// register makes or mends the entry of a connected proxy.
+func (k *Keeper) register(ctx context.Context, key Key, now *known) error {
+	have, err := k.opts.Entries.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	want, err := k.wanted(have, now)
+	if err != nil {
+		return err
+	}
+	if have != nil && have.same(want) {
+		return nil
+	}
+	k.opts.Log.Debug("a workload is registered", "workloadEntry", key.String(), "proxy", now.last.ID)
+	return k.opts.Entries.Put(ctx, want)
+}
+
+// wanted gives the entry as it is to be.
+func (k *Keeper) wanted(have *Entry, now *known) (*Entry, error) {
+	p := now.last
+	var want *Entry
+	switch {
+	case p.Group != "":
+		group := k.opts.Group(p.Namespace, p.Group)
+		if group == nil {
+			return nil, fmt.Errorf("there is no WorkloadGroup %s/%s: add it, or mend AUTO_REGISTER_GROUP of %s", p.Namespace, p.Group, p.ID)
+		}
+		if have != nil && !have.ofGroup() {
+			return nil, fmt.Errorf("there is a WorkloadEntry of that name that is not of a group: remove or rename it")
+		}
+		want = made(group, p, k.opts.Controller, now.since)
+	case have == nil:
+		return nil, fmt.Errorf("there is no such WorkloadEntry: add it, or mend WORKLOAD_ENTRY of %s", p.ID)
+	default:
+		want = have.clone()
+		want.connect(k.opts.Controller, now.since)
+	}
+	if have != nil {
+		want.Version, want.Health = have.Version, have.Health
+	}
+	if now.health != nil {
+		want.Health = now.health
+	}
+	return want, nil
+}
+
+// leave notes that a proxy has gone, and removes the entry once it has been away for long enough. It gives how long to
+// wait until then.
+func (k *Keeper) leave(ctx context.Context, key Key, gone time.Time) (time.Duration, error) {
+	have, err := k.opts.Entries.Get(ctx, key)
+	if err != nil || have == nil || have.Annotations[AnnotationController] != k.opts.Controller {
+		return 0, err // removed, or its proxy has come to another replica
+	}
+	if _, noted := have.goneSince(); !noted {
+		next := have.clone()
+		next.Annotations[AnnotationDisconnected] = gone.UTC().Format(time.RFC3339Nano)
+		if have.Annotations[annotationHealthChecks] == "true" {
+			next.Health = &Health{Message: "the proxy is not connected"}
+		}
+		if err := k.opts.Entries.Put(ctx, next); err != nil || !have.ofGroup() {
+			return 0, err
+		}
+		have = nil
+	}
+	switch left := time.Until(gone.Add(k.opts.Grace)); {
+	case have != nil && !have.ofGroup():
+		return 0, nil
+	case left > 0:
+		return left, nil
+	case have == nil:
+		return time.Nanosecond, nil // look again, at its new version
+	}
+	k.opts.Log.Debug("a workload is registered no more", "workloadEntry", key.String())
+	return 0, k.opts.Entries.Delete(ctx, have)
+}
+
+// sweep looks for entries whose proxies have gone for good: a replica noted it and did not live to remove them, or did not
+// live to note it.
+func (k *Keeper) sweep(ctx context.Context) {
+	if err := k.sweepAll(ctx); err != nil && ctx.Err() == nil {
+		k.opts.Log.Warn("entries of workloads that are gone are not all removed; it is tried again", "err", err)
+	}
+}
+
+func (k *Keeper) sweepAll(ctx context.Context) error {
+	alive, err := k.opts.Entries.Alive(ctx, k.opts.Controller)
+	if err != nil {
+		return fmt.Errorf("find out which replicas live: %w", err)
+	}
+	list, err := k.opts.Entries.List(ctx)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, e := range list {
+		if err := k.abandoned(ctx, e, alive); err != nil && !errors.Is(err, ErrConflict) {
+			failed = append(failed, fmt.Errorf("WorkloadEntry %s: %w", e, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// abandoned notes or removes an entry that nobody sees to.
+func (k *Keeper) abandoned(ctx context.Context, e *Entry, alive map[string]bool) error {
+	at, gone := e.goneSince()
+	switch {
+	case k.knows(e.Key):
+		return nil
+	case gone && time.Since(at) >= 2*k.opts.Grace: // who noted it would have removed it by now
+		return k.opts.Entries.Delete(ctx, e)
+	case gone, alive[e.Annotations[AnnotationController]] && e.Annotations[AnnotationController] != k.opts.Controller:
+		return nil
+	}
+	next := e.clone()
+	next.Annotations[AnnotationDisconnected] = time.Now().UTC().Format(time.RFC3339Nano)
+	return k.opts.Entries.Put(ctx, next)
+}
+
+func (k *Keeper) knows(key Key) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, ok := k.known[key]
+	return ok
+}

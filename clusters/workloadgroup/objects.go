@@ -1,0 +1,244 @@
+package workloadgroup
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// resource is where an API server has WorkloadEntries.
+var resource = schema.GroupVersionResource{Group: "networking.istio.io", Version: "v1", Resource: "workloadentries"}
+
+// labelRegistered is on all entries that are made of groups, so that they can be listed without the others.
+const labelRegistered = "isthmus.io/auto-registered"
+
+// A replica is taken for dead when it has not said for so long that it lives.
+const leaseDuration = time.Minute
+
+// labelLease is on the Leases by which replicas say that they live.
+const labelLease = "isthmus.io/replica"
+
+// Objects keeps entries in an API server, from which its registry reads them like others. Replicas say by Leases in a
+// namespace that they live.
+type Objects struct {
+	namespace string
+	entries   dynamic.NamespaceableResourceInterface
+	leases    kubernetes.Interface
+}
+
+// NewObjects uses an API server; namespace is that of the Leases.
+func NewObjects(cfg *rest.Config, namespace string) (*Objects, error) {
+	d, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	c, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	return &Objects{namespace: namespace, entries: d.Resource(resource), leases: c}, nil
+}
+
+// Get implements Entries.
+func (o *Objects) Get(ctx context.Context, k Key) (*Entry, error) {
+	u, err := o.entries.Namespace(k.Namespace).Get(ctx, k.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return decode(u)
+}
+
+// Put implements Entries. The condition is of the status, which is written apart.
+func (o *Objects) Put(ctx context.Context, e *Entry) error {
+	u, err := encode(e)
+	if err != nil {
+		return err
+	}
+	in := o.entries.Namespace(e.Namespace)
+	var done *unstructured.Unstructured
+	if e.Version == "" {
+		done, err = in.Create(ctx, u, metav1.CreateOptions{})
+	} else {
+		done, err = in.Update(ctx, u, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return conflict(err)
+	}
+	have, err := decode(done)
+	if err != nil || sameHealth(have.Health, e.Health) {
+		return err
+	}
+	done.Object["status"] = status(e.Health)
+	_, err = in.UpdateStatus(ctx, done, metav1.UpdateOptions{})
+	return conflict(err)
+}
+
+// Delete implements Entries.
+func (o *Objects) Delete(ctx context.Context, e *Entry) error {
+	err := o.entries.Namespace(e.Namespace).Delete(ctx, e.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &e.Version}})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return conflict(err)
+}
+
+// conflict makes conflicts ErrConflict.
+func conflict(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+		return ErrConflict
+	}
+	return err
+}
+
+// List implements Entries.
+func (o *Objects) List(ctx context.Context) (out []*Entry, err error) {
+	opts := metav1.ListOptions{LabelSelector: labelRegistered, Limit: 500}
+	for {
+		l, err := o.entries.List(ctx, opts)
+		if err != nil {
+			return nil, fmt.Errorf("list WorkloadEntries: %w", err)
+		}
+		for i := range l.Items {
+			if e, err := decode(&l.Items[i]); err == nil && e.ofGroup() { // others are somebody's who took the label
+				out = append(out, e)
+			}
+		}
+		if opts.Continue = l.GetContinue(); opts.Continue == "" {
+			return out, nil
+		}
+	}
+}
+
+// Alive implements Entries.
+func (o *Objects) Alive(ctx context.Context, controller string) (map[string]bool, error) {
+	leases := o.leases.CoordinationV1().Leases(o.namespace)
+	now := metav1.NowMicro()
+	seconds := int32(leaseDuration / time.Second)
+	mine := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "isthmus-replica-" + controller, Labels: map[string]string{labelLease: "true"}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &controller, LeaseDurationSeconds: &seconds, RenewTime: &now},
+	}
+	have, err := leases.Get(ctx, mine.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = leases.Create(ctx, mine, metav1.CreateOptions{})
+	case err == nil:
+		have.Spec = mine.Spec
+		_, err = leases.Update(ctx, have, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("renew the Lease %s/%s: %w", o.namespace, mine.Name, err)
+	}
+	l, err := leases.List(ctx, metav1.ListOptions{LabelSelector: labelLease})
+	if err != nil {
+		return nil, fmt.Errorf("list Leases of %s: %w", o.namespace, err)
+	}
+	out := map[string]bool{controller: true}
+	for _, x := range l.Items {
+		if s := x.Spec; s.HolderIdentity == nil || s.RenewTime == nil {
+			continue
+		} else if time.Since(s.RenewTime.Time) < leaseDuration {
+			out[*s.HolderIdentity] = true
+		} else if time.Since(s.RenewTime.Time) > time.Hour { // nobody asks after it any more
+			_ = leases.Delete(ctx, x.Name, metav1.DeleteOptions{}) // the next replica will
+		}
+	}
+	return out, nil
+}
+
+// stored is a WorkloadEntry as an API server has it.
+type stored struct {
+	Metadata metav1.ObjectMeta         `json:"metadata"`
+	Spec     *networking.WorkloadEntry `json:"spec"`
+	Status   struct {
+		Conditions []condition `json:"conditions"`
+	} `json:"status"`
+}
+
+type condition struct {
+	Type               string `json:"type"`
+	Status             string `json:"status"`
+	Message            string `json:"message,omitempty"`
+	LastTransitionTime string `json:"lastTransitionTime,omitempty"`
+}
+
+const conditionHealthy = "Healthy"
+
+func decode(u *unstructured.Unstructured) (*Entry, error) {
+	b, err := u.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	var s stored
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("read WorkloadEntry %s/%s: %w", u.GetNamespace(), u.GetName(), err)
+	}
+	e := &Entry{
+		Key: Key{u.GetNamespace(), u.GetName()}, Labels: s.Metadata.Labels, Annotations: s.Metadata.Annotations, Spec: s.Spec, Version: s.Metadata.ResourceVersion,
+	}
+	if e.Spec == nil {
+		e.Spec = &networking.WorkloadEntry{}
+	}
+	delete(e.Labels, labelRegistered)
+	for _, c := range s.Status.Conditions {
+		if c.Type == conditionHealthy {
+			e.Health = &Health{Healthy: c.Status == "True", Message: c.Message}
+		}
+	}
+	return e, nil
+}
+
+func encode(e *Entry) (*unstructured.Unstructured, error) {
+	spec, err := json.Marshal(e.Spec)
+	if err != nil {
+		return nil, fmt.Errorf("write WorkloadEntry %s: %w", e, err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": resource.GroupVersion().String(), "kind": "WorkloadEntry"}}
+	var fields map[string]any
+	if err := json.Unmarshal(spec, &fields); err != nil {
+		return nil, fmt.Errorf("write WorkloadEntry %s: %w", e, err)
+	}
+	u.Object["spec"] = fields
+	u.SetNamespace(e.Namespace)
+	u.SetName(e.Name)
+	u.SetResourceVersion(e.Version)
+	labels := map[string]string{}
+	for k, v := range e.Labels {
+		labels[k] = v
+	}
+	if e.ofGroup() {
+		labels[labelRegistered] = "true"
+	}
+	u.SetLabels(labels)
+	u.SetAnnotations(e.Annotations)
+	return u, nil
+}
+
+func status(h *Health) map[string]any {
+	if h == nil {
+		return map[string]any{}
+	}
+	c := map[string]any{"type": conditionHealthy, "status": "False", "lastTransitionTime": time.Now().UTC().Format(time.RFC3339)}
+	if h.Healthy {
+		c["status"] = "True"
+	}
+	if h.Message != "" {
+		c["message"] = h.Message
+	}
+	return map[string]any{"conditions": []any{c}}
+}

@@ -1,0 +1,121 @@
+package workloadgroup_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters/kube"
+	"github.com/isthmus-mesh/isthmus/clusters/workloadgroup"
+)
+
+// sink keeps rows.
+type sink struct {
+	mu     sync.Mutex
+	rows   map[model.RowKey]model.Object
+	status model.Status
+	closed bool // its run has ended
+	late   int
+}
+
+func (s *sink) Replace(full *model.ShardState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rows = maps.Collect(full.Rows())
+}
+
+func (s *sink) Put(events ...model.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		s.late++
+	}
+	for _, e := range events {
+		if e.Obj == nil {
+			delete(s.rows, e.Row)
+		} else {
+			s.rows[e.Row] = e.Obj
+		}
+	}
+}
+
+func (s *sink) Status(x model.Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status = x
+}
+
+func (s *sink) workloads() (out []*model.Workload) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.rows {
+		if w, ok := o.(*model.Workload); ok {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// TestRegistry: entries of a hub without an API server are rows, also for a run that begins later, and for none that has
+// ended.
+func TestRegistry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := workloadgroup.NewRegistry("primary", kube.Converter{TrustDomain: "td"})
+		if k := reg.Key().String(); k != "workloadgroup/primary" {
+			t.Errorf("the key is %s", k)
+		}
+		start := func() (*sink, func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			s, done := &sink{}, make(chan error, 1)
+			go func() { done <- reg.Run(ctx, s) }()
+			synctest.Wait()
+			return s, func() {
+				cancel()
+				if err := <-done; !errors.Is(err, context.Canceled) {
+					t.Errorf("Run ended with %v", err)
+				}
+				s.mu.Lock()
+				s.closed = true
+				s.mu.Unlock()
+			}
+		}
+		first, end := start()
+		r := run(t, reg, "hub", workloadgroup.Options{})
+		defer r.stop()
+		p := vm("10.3.0.1")
+		r.Connected(p)
+		synctest.Wait()
+		got := first.workloads()
+		if len(got) != 1 {
+			t.Fatalf("%d workloads, want 1", len(got))
+		}
+		w := got[0]
+		if w.Name != "legacy-10.3.0.1-dc1" || w.Labels["app"] != "legacy" || w.Labels["version"] != "v2" || w.Health != model.Unhealthy ||
+			w.ServiceAccount != "spiffe://td/ns/vms/sa/legacy" || w.Network != "dc1" || w.Address.Cluster != "primary" {
+			t.Errorf("the workload is %+v", w)
+		}
+		r.Health(p, true, "")
+		synctest.Wait()
+		if got := first.workloads(); len(got) != 1 || got[0].Health != model.Healthy {
+			t.Errorf("workloads %+v, want a healthy one", got)
+		}
+		end()
+		second, end := start()
+		if n := len(second.workloads()); n != 1 {
+			t.Errorf("%d workloads for a later run, want 1", n)
+		}
+		r.Disconnected(p)
+		after(11e9)
+		if n := len(second.workloads()); n != 0 {
+			t.Errorf("%d workloads are left", n)
+		}
+		end()
+		if first.late+second.late > 0 || second.status.State != model.StateLive {
+			t.Errorf("late calls %d %d, state %s", first.late, second.late, second.status.State)
+		}
+	})
+}
