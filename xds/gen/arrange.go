@@ -26,6 +26,7 @@ const (
 	memoSources                    // on a VirtualService: *sources
 	memoRouting                    // on a PortView: *portRouting
 	memoForeign                    // on a VirtualService: *unclaimedCache
+	memoStreams                    // on a ShapeView and a PortView: *sources
 )
 
 // portSummary is what decides the class traits of a port's resources.
@@ -69,6 +70,9 @@ func summarise(v *pushcontext.PortView) *portSummary {
 		for _, a := range hostsOf(s).addrs {
 			out.addrs.add(a)
 		}
+	}
+	for _, u := range v.Unclaimed {
+		out.private = out.private || !u.VirtualService.Export.Public && len(u.VirtualService.Spec.GetTls())+len(u.VirtualService.Spec.GetTcp()) > 0
 	}
 	return out
 }
@@ -149,7 +153,7 @@ func visible(v *pushcontext.PortView, c Class) iter.Seq2[*pushcontext.ShapeView,
 		r := c.reader()
 		winners := winnersOf(v, r)
 		for _, s := range v.Services {
-			if !served(s) || !r.Sees(s) || !importedAt(c.Scope, s, v.Number) {
+			if !r.Sees(s) || !importedAt(c.Scope, s, v.Number) {
 				continue
 			}
 			if len(winners) > 0 {

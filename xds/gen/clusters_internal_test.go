@@ -127,7 +127,7 @@ func TestTCPPolicy(t *testing.T) {
 	} {
 		s := &pushcontext.ShapeView{Key: model.ServiceKey{Namespace: "shop", Host: "a.example"}, Mesh: &pushcontext.MeshView{Config: &meshconfig.MeshConfig{}}, Policies: []*pushcontext.DestinationPolicy{{
 			Namespace: "shop", Export: pushcontext.Export{Public: true}, Spec: &networking.DestinationRule{TrafficPolicy: c.policy, Subsets: []*networking.Subset{{Name: "v1", TrafficPolicy: c.subset}}}}}}
-		got := tcpPolicyOf(s, model.Port{Number: 80}, c.name, Class{Namespace: "shop"})
+		got := streamPolicy(inForce(s, Class{Namespace: "shop"}), 80, c.name, s.Mesh)
 		text := ""
 		if got.tunnel != nil {
 			if text = got.tunnel.Hostname; got.tunnel.UsePost {

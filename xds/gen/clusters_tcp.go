@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"cmp"
 	"net"
 	"strconv"
 
@@ -21,15 +22,16 @@ type tcpPolicy struct {
 	tunnel *tcpproxyv3.TcpProxy_TunnelingConfig
 }
 
-// tcpPolicyOf depends of the class on what [scope.narrow] leaves.
-func tcpPolicyOf(s *pushcontext.ShapeView, port model.Port, subset string, c Class) tcpPolicy {
-	d, ok := destinationOf(s, port, c).within(subset)
+// streamPolicy gives what a rule, which may be nil, says of connections to a port, or to a subset there.
+func streamPolicy(p *pushcontext.DestinationPolicy, port uint16, subset string, m *pushcontext.MeshView) tcpPolicy {
+	d, ok := destination{port: model.Port{Number: port}, rule: readRule(p, model.Port{Number: port}, nil)}.within(subset)
 	if !ok {
 		return tcpPolicy{}
 	}
+	pool := cmp.Or(d.rule.pool, m.Config.GetDefaultTrafficPolicy().GetConnectionPool())
 	return tcpPolicy{
 		hash:   tcpHashPolicies(d.rule.balancer.GetConsistentHash()),
-		idle:   timeout(makePolicy(s, d.rule).pool.GetTcp().GetIdleTimeout()),
+		idle:   timeout(pool.GetTcp().GetIdleTimeout()),
 		tunnel: tunneling(d.rule.tunnel),
 	}
 }

@@ -2,6 +2,7 @@ package gen
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -63,64 +64,16 @@ func (b *listenerBuilder) wildcard(p *portPlan) *listenerv3.Listener {
 // chains fills a listener that several services share. rest is the cluster of connections that
 // nothing claims; "" refuses them.
 func (b *listenerBuilder) chains(l *listenerv3.Listener, p *portPlan, rest string) {
-	c := &sharedChains{names: map[string]bool{}, ranges: map[netip.Prefix]bool{}}
+	var rules []chainRule
 	for _, n := range p.wild {
-		b.share(c, &p.services[n], p.ranges[n])
+		rules = append(rules, b.rulesOf(&p.services[n], p.ranges[n], true)...)
 	}
-	l.FilterChains = c.list
-	if p.http {
-		match := plainHTTP(b.class)
-		if rest == "" && c.rest == "" {
-			match = nil // nothing else to tell it apart from
-		}
-		l.FilterChains = append(l.FilterChains, b.http("", match, sharedRoute(b.class, b.port)))
-		c.inspectHTTP = c.inspectHTTP || match != nil
+	rules = append(rules, b.unclaimedRules(p)...)
+	table := ""
+	if p.wildHTTP {
+		table = sharedRoute(b.class, b.port)
 	}
-	switch {
-	case c.rest != "":
-		l.DefaultFilterChain = b.tcp("", nil, c.rest)
-	case rest != "":
-		l.DefaultFilterChain = b.tcp("PassthroughFilterChain", nil, rest)
-	}
-	if len(l.FilterChains) == 0 {
-		l.FilterChains, l.DefaultFilterChain = []*listenerv3.FilterChain{l.DefaultFilterChain}, nil
-	}
-	b.inspect(l, c.inspectTLS, c.inspectHTTP)
-}
-
-// sharedChains collects the chains of a shared listener. Two chains of equal matches would make Envoy
-// refuse all of it: the older service has the match.
-type sharedChains struct {
-	list                    []*listenerv3.FilterChain
-	names                   map[string]bool
-	ranges                  map[netip.Prefix]bool
-	rest                    string // cluster of the oldest service that only its port tells apart
-	inspectTLS, inspectHTTP bool
-}
-
-func (b *listenerBuilder) share(c *sharedChains, s *placed, ranges []netip.Prefix) {
-	cluster := outboundName(s.port.Number, s.shape.Key.Host)
-	free := ranges[:0:0]
-	for _, r := range ranges {
-		if !c.ranges[r] {
-			c.ranges[r] = true
-			free = append(free, r)
-		}
-	}
-	secure := s.port.Protocol == model.ProtocolTLS || s.port.Protocol == model.ProtocolHTTPS
-	switch {
-	case len(ranges) > 0 && len(free) == 0:
-	case len(free) > 0:
-		b.shareRanges(c, s, free, cluster)
-	case secure:
-		if name := canonical(s.shape.Key.Host); !c.names[name] && serverName(name) {
-			c.names[name], c.inspectTLS = true, true
-			match := &listenerv3.FilterChainMatch{ServerNames: []string{name}}
-			c.list = append(c.list, b.tcp(cluster, match, cluster))
-		}
-	case c.rest == "":
-		c.rest = cluster
-	}
+	b.fill(l, rules, table, rest)
 }
 
 // serverName reports whether Envoy can match the host as a server name: a wildcard stands for whole
@@ -129,48 +82,88 @@ func serverName(host string) bool {
 	return host != "" && !strings.Contains(strings.TrimPrefix(host, "*."), "*")
 }
 
-func (b *listenerBuilder) shareRanges(c *sharedChains, s *placed, ranges []netip.Prefix, cluster string) {
-	tcp := &listenerv3.FilterChainMatch{}
-	for _, r := range ranges {
-		tcp.PrefixRanges = append(tcp.PrefixRanges, cidr(r))
+// fill makes the chains of rules, and those of the HTTP that a table routes, if there is one. rest is the cluster of
+// connections that nothing claims; "" refuses them.
+func (b *listenerBuilder) fill(l *listenerv3.Listener, rules []chainRule, table, rest string) {
+	t := newChainTable(rules)
+	inspectTLS, inspectHTTP := false, false
+	for i, r := range rules {
+		for n, m := range t.matches(i) {
+			name := r.to.name
+			if n > 0 {
+				name += "-" + strconv.Itoa(n+1)
+			}
+			l.FilterChains = append(l.FilterChains, b.ruleChains(name, m, r)...)
+			inspectTLS = inspectTLS || len(m.ServerNames) > 0
+			inspectHTTP = inspectHTTP || r.table != ""
+		}
 	}
-	if !s.port.Protocol.Sniffed() {
-		c.list = append(c.list, b.tcp(cluster, tcp, cluster))
-		return
+	fallback, ok := t.fallback()
+	if table != "" {
+		match := plainHTTP(b.class)
+		if rest == "" && !ok {
+			match = nil // nothing else to tell it apart from
+		}
+		l.FilterChains = append(l.FilterChains, b.http("", match, table))
+		if open := t.open(); len(open) > 0 {
+			match := plainHTTP(b.class)
+			match.PrefixRanges = cidrs(open)
+			l.FilterChains = append(l.FilterChains, b.http("ranges-http", match, table))
+		}
+		inspectHTTP = inspectHTTP || match != nil
+	}
+	switch {
+	case ok:
+		l.DefaultFilterChain = b.forward("", nil, rules[fallback].to)
+	case rest != "":
+		l.DefaultFilterChain = b.tcp("PassthroughFilterChain", nil, rest)
+	}
+	if len(l.FilterChains) == 0 {
+		l.FilterChains, l.DefaultFilterChain = []*listenerv3.FilterChain{l.DefaultFilterChain}, nil
+	}
+	b.inspect(l, inspectTLS, inspectHTTP)
+}
+
+// ruleChains are those of one match.
+func (b *listenerBuilder) ruleChains(name string, match *listenerv3.FilterChainMatch, r chainRule) []*listenerv3.FilterChain {
+	if r.table == "" {
+		return []*listenerv3.FilterChain{b.forward(name, match, r.to)}
 	}
 	http := plainHTTP(b.class)
-	http.PrefixRanges = tcp.PrefixRanges
-	c.list = append(c.list, b.http(cluster+"-http", http, sniffedRoute(s.shape.Key.Host, b.port)))
-	c.list = append(c.list, b.besideHTTP(cluster, tcp, cluster)...)
-	c.inspectHTTP = true
+	http.PrefixRanges = match.PrefixRanges
+	return append([]*listenerv3.FilterChain{b.http(name+"-http", http, r.table)}, b.besideHTTP(name, match, r.to)...)
+}
+
+func cidrs(list []netip.Prefix) (out []*corev3.CidrRange) {
+	for _, p := range list {
+		out = append(out, cidr(p))
+	}
+	return out
 }
 
 // besideHTTP carries what is no HTTP where a chain with the same match is for plainHTTP. Envoy does
 // not come back from the transport that plainHTTP names, so other cleartext needs a chain there too.
-func (b *listenerBuilder) besideHTTP(name string, match *listenerv3.FilterChainMatch, cluster string) []*listenerv3.FilterChain {
+func (b *listenerBuilder) besideHTTP(name string, match *listenerv3.FilterChainMatch, to target) []*listenerv3.FilterChain {
 	clear := proto.CloneOf(match)
 	clear.TransportProtocol = plainTransport
-	return []*listenerv3.FilterChain{b.tcp(name+"-plain", clear, cluster), b.tcp(name, match, cluster)}
+	return []*listenerv3.FilterChain{b.forward(name+"-plain", clear, to), b.forward(name, match, to)}
 }
 
-// address serves one service at an address of its own.
+// address serves one service at an address of its own. What is not for it goes where the mesh says.
 func (b *listenerBuilder) address(s *placed) *listenerv3.Listener {
 	l := b.listener(b.name())
-	cluster := outboundName(s.port.Number, s.shape.Key.Host)
-	if !s.port.Protocol.Sniffed() {
-		l.FilterChains = []*listenerv3.FilterChain{b.tcp("", nil, cluster)}
-		return l
+	table := ""
+	if s.port.Protocol.Sniffed() {
+		table = sniffedRoute(s.shape.Key.Host, b.port)
 	}
-	l.FilterChains = []*listenerv3.FilterChain{b.http("", plainHTTP(b.class), sniffedRoute(s.shape.Key.Host, b.port))}
-	l.DefaultFilterChain = b.tcp("", nil, cluster)
-	b.inspect(l, false, true)
+	b.fill(l, b.rulesOf(s, nil, false), table, b.unknown())
 	return l
 }
 
 // unknown is the cluster of connections to destinations that the mesh does not know.
 func (b *listenerBuilder) unknown() string {
-	if allowAny(b.mesh) {
-		return passthroughCluster
+	if cluster, ok := unknownTraffic(b.class, b.mesh); ok {
+		return cluster
 	}
 	return blackHoleCluster
 }
@@ -229,11 +222,38 @@ func originalSource() *listenerv3.ListenerFilter {
 
 // tcp is a chain that forwards the byte stream to a cluster.
 func (b *listenerBuilder) tcp(name string, match *listenerv3.FilterChainMatch, cluster string) *listenerv3.FilterChain {
-	proxy := &tcpv3.TcpProxy{
-		StatPrefix: cluster, ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: cluster}, AccessLog: accessLog(b.mesh),
+	return b.forward(name, match, clusterTarget(cluster))
+}
+
+// forward is a chain that forwards the byte stream.
+func (b *listenerBuilder) forward(name string, match *listenerv3.FilterChainMatch, to target) *listenerv3.FilterChain {
+	filters := networkExtensions(b.class)
+	if to.resolve != 0 {
+		filters = append(filters, networkFilter("envoy.filters.network.sni_dynamic_forward_proxy", sniForwarding(b.mesh, b.class, to.resolve)))
 	}
-	filters := append(networkExtensions(b.class), networkFilter("envoy.filters.network.tcp_proxy", proxy))
-	return &listenerv3.FilterChain{Name: name, FilterChainMatch: match, Filters: filters}
+	out := &listenerv3.FilterChain{Name: name, FilterChainMatch: match,
+		Filters: append(filters, networkFilter("envoy.filters.network.tcp_proxy", b.tcpProxy(to)))}
+	if to.by != nil {
+		out.Metadata = configMetadata(to.by)
+	}
+	return out
+}
+
+func (b *listenerBuilder) tcpProxy(to target) *tcpv3.TcpProxy {
+	out := &tcpv3.TcpProxy{
+		StatPrefix: to.name, AccessLog: accessLog(b.mesh),
+		HashPolicy: to.policy.hash, IdleTimeout: to.policy.idle, TunnelingConfig: to.policy.tunnel,
+	}
+	if len(to.shares) == 1 {
+		out.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: to.shares[0].cluster}
+		return out
+	}
+	all := &tcpv3.TcpProxy_WeightedCluster{}
+	for _, s := range to.shares {
+		all.Clusters = append(all.Clusters, &tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: s.cluster, Weight: s.weight})
+	}
+	out.ClusterSpecifier = &tcpv3.TcpProxy_WeightedClusters{WeightedClusters: all}
+	return out
 }
 
 func networkFilter(name string, config proto.Message) *listenerv3.Filter {

@@ -86,7 +86,7 @@ func (b *listenerBuilder) clearChains(e entry) []*listenerv3.FilterChain {
 	case e.protocol.Sniffed():
 		http := plainHTTP(b.class)
 		http.DestinationPort = e.match.DestinationPort
-		return append([]*listenerv3.FilterChain{b.inlineHTTP(e.http, http, e.protocol, e.table)}, b.besideHTTP(e.name, e.match, e.cluster)...)
+		return append([]*listenerv3.FilterChain{b.inlineHTTP(e.http, http, e.protocol, e.table)}, b.besideHTTP(e.name, e.match, clusterTarget(e.cluster))...)
 	}
 	return []*listenerv3.FilterChain{b.tcp(e.name, e.match, e.cluster)}
 }

@@ -49,7 +49,7 @@ func (Listeners) Traits(v pushcontext.View) Traits {
 	switch v := v.(type) {
 	case *pushcontext.PortView:
 		s := summaryOf(v)
-		t := s.traits() | TraitExtensions | passthroughPortTraits(v.Mesh, v.Number)
+		t := s.traits() | portStreams(v).traits() | TraitExtensions | passthroughPortTraits(v.Mesh, v.Number)
 		if s.direct {
 			t |= TraitIP | TraitNetworkView
 			if v.Mesh.MultiNetwork() {
@@ -58,9 +58,9 @@ func (Listeners) Traits(v pushcontext.View) Traits {
 		}
 		return t
 	case *pushcontext.TargetsView:
-		return TraitType | TraitInterception | TraitFamilies | TraitExtensions | TraitTLS
+		return TraitType | TraitInterception | TraitFamilies | TraitExtensions | TraitTLS | TraitScope
 	case *pushcontext.MeshView:
-		t := TraitType | TraitInterception | TraitFamilies | TraitExtensions
+		t := TraitType | TraitInterception | TraitFamilies | TraitExtensions | TraitScope
 		if len(v.AutoPassthrough) > 0 {
 			t |= TraitPassthrough
 		}
@@ -68,20 +68,6 @@ func (Listeners) Traits(v pushcontext.View) Traits {
 	}
 	return 0
 }
-
-// Narrow implements Narrower: a proxy's own address matters only where it would get a listener.
-func (Listeners) Narrow(v pushcontext.View, c Class) Class {
-	if p, ok := v.(*pushcontext.PortView); ok {
-		if _, own := planOf(p, c).endpointAddrs(c, p.Mesh)[c.IP]; own {
-			return c
-		}
-	}
-	c.IP = netip.Addr{}
-	return c
-}
-
-// Scope implements Narrower: policies make no difference.
-func (Listeners) Scope(pushcontext.View) string { return "" }
 
 // Names implements Generator.
 func (Listeners) Names(v pushcontext.View, c Class) []string {
@@ -103,6 +89,9 @@ func (Listeners) Names(v pushcontext.View, c Class) []string {
 
 func portListeners(v *pushcontext.PortView, c Class) []string {
 	p := planOf(v, c)
+	if len(p.sites) > 0 {
+		return siteListeners(p, v)
+	}
 	if !c.intercepts() {
 		if p.wildcardNeeded() && !reserved(v.Mesh, v.Number) && !c.forwards(v.Mesh, v.Number) {
 			return []string{listenerName(c.bind(), v.Number)}
@@ -119,6 +108,15 @@ func portListeners(v *pushcontext.PortView, c Class) []string {
 	for _, a := range slices.SortedFunc(maps.Keys(p.endpointAddrs(c, v.Mesh)), netip.Addr.Compare) {
 		if a != c.IP { // a workload that calls itself is not proxied
 			names = append(names, listenerName(a, v.Number))
+		}
+	}
+	return names
+}
+
+func siteListeners(p *portPlan, v *pushcontext.PortView) (names []string) {
+	for i := range p.sites {
+		if s := &p.sites[i]; !s.empty() && !reserved(v.Mesh, v.Number) {
+			names = append(names, listenerName(s.bind, v.Number))
 		}
 	}
 	return names
@@ -170,6 +168,9 @@ func portListener(v *pushcontext.PortView, c Class, name string) ([]byte, error)
 	if p.grpcWeb {
 		b.protocol = model.ProtocolGRPCWeb
 	}
+	if s := p.site(bind); s != nil && !reserved(v.Mesh, port) {
+		return marshal(b.onSite(s))
+	}
 	all := p.wildcardNeeded() && !reserved(v.Mesh, port)
 	switch {
 	case all && !c.intercepts() && bind == c.bind() && !c.forwards(v.Mesh, port):
@@ -178,7 +179,7 @@ func portListener(v *pushcontext.PortView, c Class, name string) ([]byte, error)
 		return marshal(b.wildcard(p))
 	}
 	if s := p.at(bind, c, v.Mesh); s != nil {
-		k := partKey{port: port, bind: bind, class: c.Keep(partTraits), protocol: b.protocol}
+		k := partKey{port: port, bind: bind, class: streamSources(s.shape).narrow(c, partTraits), protocol: b.protocol}
 		return part(s.shape, k, func() ([]byte, error) { return marshal(b.address(s)) })
 	}
 	return nil, errName(ListenerURL, name)

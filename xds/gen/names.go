@@ -183,12 +183,6 @@ func seenBefore(ports []model.Port, p model.Port) bool {
 	return false
 }
 
-// served reports whether the hub makes anything of the service: resolving the request's own host is not
-// supported.
-func served(s *pushcontext.ShapeView) bool {
-	return s.Resolution != model.DynamicDNS
-}
-
 // portProtocol reads the protocol of a port in Sidecars and Gateways; what is unknown is detected.
 func portProtocol(name string) model.Protocol {
 	var p model.Protocol

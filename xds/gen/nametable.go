@@ -84,7 +84,7 @@ func (t *nameBook) add(v *pushcontext.NamesView) {
 	var all, remote []*pushcontext.ServiceView
 	r := t.class.reader()
 	for host, h := range v.Hosts() {
-		if s := h.Resolve(r); s != nil && host != "*" && served(s.Shape) {
+		if s := h.Resolve(r); s != nil && host != "*" && s.Shape.Resolution != model.DynamicDNS {
 			all = append(all, s)
 		}
 	}

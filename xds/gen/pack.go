@@ -125,6 +125,15 @@ func (c Class) bind() netip.Addr {
 		return c.Bind
 	case c.Type == Router:
 		return c.wildcard()
+	}
+	return c.loopback()
+}
+
+// loopback is where only the proxy's own workload reaches it.
+func (c Class) loopback() netip.Addr {
+	switch {
+	case c.Bind.IsLoopback():
+		return c.Bind
 	case c.IPv6 && !c.IPv4:
 		return netip.IPv6Loopback()
 	}

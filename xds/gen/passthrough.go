@@ -54,7 +54,7 @@ func passthroughTraits(s *pushcontext.ShapeView) Traits {
 // of it, and a server name can stand for it. Server names are read in lower case.
 func forwardable(s *pushcontext.ShapeView) bool {
 	host := s.Key.Host
-	return !s.External && s.Key.Cluster == "" && served(s) &&
+	return !s.External && s.Key.Cluster == "" && s.Resolution != model.DynamicDNS &&
 		!strings.Contains(host, "*") && host == strings.ToLower(host) && len(passthroughName(65535, "", host)) <= maxServerName
 }
 

@@ -11,7 +11,8 @@ import (
 
 // portPlan says which listeners and route tables a class of proxies has for one port.
 type portPlan struct {
-	http     bool               // HTTP is routed by host on the wildcard listener
+	http     bool               // HTTP is routed by host
+	wildHTTP bool               // on the wildcard listener, too
 	grpcWeb  bool               // some of it is gRPC-Web
 	byAddr   map[netip.Addr]int // services with a listener of their own
 	addrs    []netip.Addr       // keys of byAddr, sorted
@@ -21,6 +22,9 @@ type portPlan struct {
 	hosts    []string           // keys of byHost, in order of age
 	services []placed           // what the numbers refer to: services that are not plain HTTP
 	ranges   [][]netip.Prefix   // address ranges, for each of services
+	sites    []site             // listeners that the Sidecar asks for
+
+	unclaimed []*pushcontext.VirtualService // with rules for connections to hosts that no service has
 
 	mu     sync.Mutex
 	direct map[reach]map[netip.Addr]int // endpointAddrs, guarded by mu
@@ -64,23 +68,39 @@ func makePlan(v *pushcontext.PortView, c Class) *portPlan {
 			break
 		}
 	}
-	if sum.plain {
+	if p.sites = sitesOf(c, v.Number); len(p.sites) > 0 {
+		p.place(v, c)
+		return p
+	}
+	if p.wildHTTP = p.http; sum.plain {
 		return p
 	}
 	a := arrange(v, c)
+	streams, secure := false, false
 	for i := range a.services {
 		s := &a.services[i]
+		protocol := s.port.Protocol
+		streams, secure = streams || !protocol.IsHTTP() && !secureStream(protocol), secure || secureStream(protocol)
 		switch {
-		case s.port.Protocol.IsHTTP(): // routed by host
+		case protocol.IsHTTP(): // routed by host
+		case s.shape.Alias != "" || silentPort(s.shape, s.port):
 		case !c.intercepts():
-			p.http = p.http || s.port.Protocol.Sniffed()
+			p.detect(protocol)
 			p.wild = append(p.wild, p.add(s, nil))
 		default:
 			p.intercepted(s, a.vips(i, c), s.ranges(c))
 		}
 	}
+	p.unclaimed = unclaimedStreams(v, c, streams, secure)
 	slices.SortFunc(p.addrs, netip.Addr.Compare)
 	return p
+}
+
+// detect takes account of a service on the wildcard listener: what turns out to be HTTP is routed by host.
+func (p *portPlan) detect(protocol model.Protocol) {
+	if protocol.Sniffed() {
+		p.http, p.wildHTTP = true, true
+	}
 }
 
 func (p *portPlan) add(s *placed, ranges []netip.Prefix) int {
@@ -105,7 +125,7 @@ func (p *portPlan) intercepted(s *placed, vips []netip.Addr, ranges []netip.Pref
 		p.headless = append(p.headless, n)
 	case s.addressless() && !s.hidden:
 		p.wild = append(p.wild, n)
-		p.http = p.http || s.port.Protocol.Sniffed()
+		p.detect(s.port.Protocol)
 		own = false
 	default:
 		return // its addresses mean another service here, or are of another family
@@ -170,4 +190,4 @@ func directly(e *model.Endpoint, s *placed, c Class, mesh *pushcontext.MeshView)
 }
 
 // wildcardNeeded reports whether the plan has a listener for all addresses of the port.
-func (p *portPlan) wildcardNeeded() bool { return p.http || len(p.wild) > 0 }
+func (p *portPlan) wildcardNeeded() bool { return p.wildHTTP || len(p.wild)+len(p.unclaimed) > 0 }

@@ -1,0 +1,191 @@
+package gen
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// Chains tell proxies apart by what the matches of TLS and TCP routes say of sources, by who may use a VirtualService or an
+// alias, and by which DestinationRule is in force.
+
+// streamSources is worked out once for a service.
+func streamSources(s *pushcontext.ShapeView) *sources {
+	return s.Derived().Do(pushcontext.MemoKey{Generator: memoStreams}, func() any {
+		out := &sources{}
+		for _, v := range s.VirtualServices {
+			out.streams(v)
+		}
+		for _, p := range s.Policies {
+			out.rule(p)
+		}
+		for _, a := range s.Aliases {
+			out.namespace = out.namespace || !a.Export.Public
+		}
+		return out
+	}).(*sources)
+}
+
+// streams takes account of the rules of a VirtualService for connections.
+func (s *sources) streams(v *pushcontext.VirtualService) {
+	if len(v.Spec.GetTls())+len(v.Spec.GetTcp()) == 0 {
+		return
+	}
+	s.namespace = s.namespace || !v.Export.Public
+	add := func(m streamMatch) {
+		s.name(maps.Keys(m.GetSourceLabels()))
+		s.namespace = s.namespace || m.GetSourceNamespace() != ""
+	}
+	for _, t := range v.Spec.Tls {
+		for _, m := range t.GetMatch() {
+			add(m)
+		}
+	}
+	for _, t := range v.Spec.Tcp {
+		for _, m := range t.GetMatch() {
+			add(m)
+		}
+	}
+	for _, d := range v.Hashed {
+		for _, p := range d.Policies {
+			s.rule(p)
+		}
+	}
+}
+
+// rule takes account of a DestinationRule, if it says anything of connections.
+func (s *sources) rule(p *pushcontext.DestinationPolicy) {
+	if !steersStreams(p.Spec) {
+		return
+	}
+	s.namespace = true
+	s.name(maps.Keys(p.Selector))
+}
+
+// steersStreams reports whether a rule, for some port or subset, says more of connections than where they go.
+func steersStreams(r *networking.DestinationRule) bool {
+	steers := func(t *networking.TrafficPolicy) bool {
+		says := func(b *networking.LoadBalancerSettings, c *networking.ConnectionPoolSettings) bool {
+			return b.GetConsistentHash().GetUseSourceIp() || c.GetTcp().GetIdleTimeout() != nil
+		}
+		return t.GetTunnel() != nil || says(t.GetLoadBalancer(), t.GetConnectionPool()) ||
+			slices.ContainsFunc(t.GetPortLevelSettings(), func(l *networking.TrafficPolicy_PortTrafficPolicy) bool {
+				return says(l.GetLoadBalancer(), l.GetConnectionPool())
+			})
+	}
+	return steers(r.GetTrafficPolicy()) ||
+		slices.ContainsFunc(r.GetSubsets(), func(x *networking.Subset) bool { return steers(x.GetTrafficPolicy()) })
+}
+
+// portStreams is that of all services of a port that are not plain HTTP.
+func portStreams(v *pushcontext.PortView) *sources {
+	return v.Derived().Do(pushcontext.MemoKey{Generator: memoStreams}, func() any {
+		out := &sources{}
+		for _, s := range v.Services {
+			if p, ok := servedPort(s, v.Number); ok && !p.Protocol.IsHTTP() {
+				one := streamSources(s)
+				out.name(slices.Values(one.labels))
+				out.namespace = out.namespace || one.namespace
+			}
+		}
+		for _, u := range v.Unclaimed {
+			out.streams(u.VirtualService)
+		}
+		return out
+	}).(*sources)
+}
+
+func (s *sources) traits() Traits {
+	var t Traits
+	if s.namespace {
+		t |= TraitNamespace
+	}
+	if len(s.labels) > 0 {
+		t |= TraitPolicy
+	}
+	return t
+}
+
+// narrow keeps of a class, beside the traits, what is told apart.
+func (s *sources) narrow(c Class, t Traits) Class {
+	n, labels := c.Namespace, c.Labels
+	if c = c.Keep(t); s.namespace {
+		c.Namespace = n
+	}
+	if c.Labels = ""; len(s.labels) > 0 {
+		c.Labels = labels.Only(s.labels)
+	}
+	return c
+}
+
+// Narrow implements Narrower: a proxy's own address matters only where it would get a listener, and of its labels those
+// that some route looks at.
+func (g Listeners) Narrow(v pushcontext.View, c Class) Class {
+	p, ok := v.(*pushcontext.PortView)
+	if !ok {
+		c.IP, c.Labels = netip.Addr{}, ""
+		return c
+	}
+	if _, own := planOf(p, c).endpointAddrs(c, p.Mesh)[c.IP]; !own {
+		c.IP = netip.Addr{}
+	}
+	from := portStreams(p)
+	if c.Labels = c.Labels.Only(from.labels); g.Traits(v)&TraitNamespace == 0 {
+		c.Namespace = ""
+	}
+	return c
+}
+
+// Scope implements Narrower.
+func (Listeners) Scope(v pushcontext.View) string {
+	if p, ok := v.(*pushcontext.PortView); ok {
+		return strings.Join(portStreams(p).labels, "\x00")
+	}
+	return ""
+}
+
+// unclaimedRules are those of VirtualServices for hosts that no service has. A server name tells such connections apart,
+// or a range does.
+func (b *listenerBuilder) unclaimedRules(p *portPlan) (out []chainRule) {
+	x := &streamReader{routes: p.unclaimed, class: b.class, port: b.port, mesh: b.mesh}
+	for _, r := range x.tlsRules() {
+		if len(r.names) > 0 {
+			out = append(out, r)
+		}
+	}
+	tcp, _ := x.tcpRules()
+	for _, r := range tcp {
+		if len(r.ranges) > 0 {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// unclaimedStreams are the VirtualServices with rules for connections to hosts that no service has. They have a say where
+// there are services of the same kind.
+func unclaimedStreams(v *pushcontext.PortView, c Class, streams, secure bool) (out []*pushcontext.VirtualService) {
+	if c.Type != Sidecar {
+		return nil
+	}
+	for _, u := range v.Unclaimed {
+		vs := u.VirtualService
+		if (secure && len(vs.Spec.GetTls()) > 0 || streams && len(vs.Spec.GetTcp()) > 0) &&
+			vs.Export.Includes(c.Namespace) && importsRoute(c.Scope, vs, v.Number) {
+			out = append(out, vs)
+		}
+	}
+	return out
+}
+
+// silentPort reports whether nothing tells connections to a port of the service from others: they would have to be resolved
+// by a name that is not sent.
+func silentPort(s *pushcontext.ShapeView, p model.Port) bool {
+	return s.Resolution == model.DynamicDNS && !p.Protocol.IsHTTP() && !p.Protocol.Sniffed() && !secureStream(p.Protocol)
+}
