@@ -123,9 +123,6 @@ func meshTLS(out *draft, d destination, c Class) *tlsv3.UpstreamTlsContext {
 	if own := d.rule.tls.GetSni(); own != "" {
 		sni = own
 	}
-	if len(sni) > maxServerName {
-		sni = ""
-	}
 	common.GetValidationContext().MatchTypedSubjectAltNames = subjects(names)
 	common.AlpnProtocols = []string{"istio"}
 	if c.Extensions&ExtIstioMetadataExchange != 0 { // or else nothing would be there to send what it announces
@@ -134,7 +131,14 @@ func meshTLS(out *draft, d destination, c Class) *tlsv3.UpstreamTlsContext {
 	if out.onlyHTTP2() {
 		common.AlpnProtocols = append(common.AlpnProtocols, "h2")
 	}
-	return &tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: sni}
+	return upstreamTLS(common, sni)
+}
+
+func upstreamTLS(common *tlsv3.CommonTlsContext, serverName string) *tlsv3.UpstreamTlsContext {
+	if len(serverName) > maxServerName || strings.Contains(serverName, "\x00") {
+		serverName = ""
+	}
+	return &tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: serverName}
 }
 
 // applyOwnTLS is TLS as a DestinationRule describes it, with files on the proxy's machine. Names can be
@@ -159,7 +163,7 @@ func applyOwnTLS(out *draft, d destination) {
 	if out.onlyHTTP2() {
 		common.AlpnProtocols = []string{"h2"}
 	}
-	out.TransportSocket = tlsSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: rule.Sni})
+	out.TransportSocket = tlsSocket(upstreamTLS(common, rule.Sni))
 	if rule.Sni == "" && (d.port.Protocol.IsHTTP() || d.port.Protocol.Sniffed() || out.onlyHTTP2()) {
 		// the name to verify, too, is taken from each request, unless names are known
 		out.options().UpstreamHttpProtocolOptions = &corev3.UpstreamHttpProtocolOptions{AutoSni: true, AutoSanValidation: verified && len(rule.SubjectAltNames) == 0}
