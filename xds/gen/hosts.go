@@ -105,6 +105,8 @@ type table struct {
 	addresses bool           // some of these are addresses
 	byHost    map[string]int // services; made once an alias asks for it
 
+	http []pushcontext.Egress // listeners of the Sidecar for the port, that are for HTTP
+
 	short     bool   // the proxy's DNS domain ends like the mesh's, so short names hold
 	namespace string // in which the proxy's workload resolves names, "" if it is in none
 }
@@ -112,7 +114,7 @@ type table struct {
 // encodedHosts gives the virtual hosts of a port's services, each encoded with its field tag, and
 // their total size.
 func encodedHosts(v *pushcontext.PortView, c Class) (hosts [][]byte, size int, err error) {
-	t := &table{class: c, view: v, placed: arrange(v, c)}
+	t := &table{class: c, view: v, placed: arrange(v, c), http: egressHTTP(c.Scope, v.Number)}
 	t.caches = make([]*hostCache, len(t.placed.services))
 	if t.short = strings.HasSuffix(c.DNSDomain, v.Mesh.DomainSuffix); t.short {
 		t.namespace = strings.TrimSuffix(c.DNSDomain, ".svc."+v.Mesh.DomainSuffix)
@@ -143,10 +145,12 @@ func encodedHosts(v *pushcontext.PortView, c Class) (hosts [][]byte, size int, e
 	return hosts, size, nil
 }
 
-// routed reports whether the service is found by its host: its protocol is or may be HTTP.
+// routed reports whether the service is found by its host: its protocol is or may be HTTP, or that of a listener by
+// which it is reached is.
 func (t *table) routed(i int) bool {
-	p := t.placed.services[i].port.Protocol
-	return p.IsHTTP() || p.Sniffed()
+	s := &t.placed.services[i]
+	return s.port.Protocol.IsHTTP() || s.port.Protocol.Sniffed() ||
+		slices.ContainsFunc(t.http, func(e pushcontext.Egress) bool { return e.Admits(s.shape) })
 }
 
 func (t *table) take() {

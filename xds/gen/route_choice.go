@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"iter"
 	"slices"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -25,7 +26,12 @@ func importsRoute(s *pushcontext.Scope, v *pushcontext.VirtualService, port uint
 	if s == nil || s.Sidecar == nil {
 		return true
 	}
-	return slices.ContainsFunc(egressAt(s.Sidecar, port), func(e pushcontext.Egress) bool { return e.AdmitsRoute(v) })
+	for e := range egressOf(s.Sidecar, port) {
+		if e.AdmitsRoute(v) {
+			return true
+		}
+	}
+	return false
 }
 
 // importedAt reports whether a service that is imported is so at a port: where a Sidecar names the service, a listener
@@ -34,25 +40,43 @@ func importedAt(s *pushcontext.Scope, shape *pushcontext.ShapeView, port uint16)
 	if s == nil || s.Sidecar == nil {
 		return true
 	}
-	admits := func(e pushcontext.Egress) bool { return e.Admits(shape) }
-	return slices.ContainsFunc(egressAt(s.Sidecar, port), admits) || !slices.ContainsFunc(s.Sidecar.Egress, admits)
-}
-
-// egressAt are the egress listeners of a Sidecar that decide about a port: those for this port, else those for all.
-func egressAt(s *pushcontext.Sidecar, port uint16) []pushcontext.Egress {
-	var own, rest []pushcontext.Egress
-	for _, e := range s.Egress {
-		switch {
-		case e.Port == nil:
-			rest = append(rest, e)
-		case e.Port.Number == uint32(port):
-			own = append(own, e)
+	for e := range egressOf(s.Sidecar, port) {
+		if e.Admits(shape) {
+			return true
 		}
 	}
-	if len(own) > 0 {
-		return own
+	return !slices.ContainsFunc(s.Sidecar.Egress, func(e pushcontext.Egress) bool { return e.Admits(shape) })
+}
+
+// egressOf are the egress listeners of a Sidecar that decide about a port: those for this port, else those for all.
+func egressOf(s *pushcontext.Sidecar, port uint16) iter.Seq[*pushcontext.Egress] {
+	own := slices.ContainsFunc(s.Egress, func(e pushcontext.Egress) bool { return e.Port.GetNumber() == uint32(port) })
+	return func(yield func(*pushcontext.Egress) bool) {
+		for i := range s.Egress {
+			e := &s.Egress[i]
+			if (own && e.Port.GetNumber() == uint32(port) || !own && e.Port == nil) && !yield(e) {
+				return
+			}
+		}
 	}
-	return rest
+}
+
+// egressAt is egressOf as a list.
+func egressAt(s *pushcontext.Sidecar, port uint16) (out []pushcontext.Egress) {
+	for e := range egressOf(s, port) {
+		out = append(out, *e)
+	}
+	return out
+}
+
+// egressHTTP are the egress listeners for a port that say that they are for HTTP.
+func egressHTTP(s *pushcontext.Scope, port uint16) []pushcontext.Egress {
+	if s == nil || s.Sidecar == nil {
+		return nil
+	}
+	return slices.DeleteFunc(egressAt(s.Sidecar, port), func(e pushcontext.Egress) bool {
+		return e.Port == nil || !portProtocol(e.Port.Protocol).IsHTTP()
+	})
 }
 
 // unknownTraffic gives the cluster for what is for no service known to a proxy, as its Sidecar has it, else the

@@ -301,3 +301,20 @@ func TestEgressListenerForAPort(t *testing.T) {
 		}
 	}
 }
+
+// Services of a listener for HTTP are found by host, whatever their own protocol is.
+func TestEgressListenerForHTTP(t *testing.T) {
+	t.Parallel()
+	v := portView(80, newMesh(), svc{host: "tcp.example", ns: "a", ports: []model.Port{tcpPort(80)}}, svc{host: "b.example", ns: "a", ports: []model.Port{httpPort(80)}})
+	for protocol, want := range map[string]string{"HTTP": "outbound|80||tcp.example", "TCP": "", "": ""} {
+		e := egress(80, "a")
+		e.Port.Protocol = protocol
+		m := map[string]string{}
+		for _, r := range build(t, gen.Routes{}, v, sidecar("c1", "x", sidecarScope(nil, e))) {
+			m = leadsTo(decode(t, r).(*routev3.RouteConfiguration))
+		}
+		if got := m["tcp.example:80"]; got != want {
+			t.Errorf("%q: %q, want %q", protocol, got, want)
+		}
+	}
+}
