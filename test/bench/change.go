@@ -166,7 +166,7 @@ func (r *run) createOne(ctx context.Context, clusters, routes *delays) error {
 	}
 	r.unique = n - r.spec.Services + 1
 	host := r.spec.Host(n)
-	cds, rds := r.fleet.Watch(host, fleet.ClusterURL, ""), r.fleet.Watch(host, fleet.RouteURL, "")
+	cds, rds := r.fleet.Watch(host, fleet.ClusterURL, ""), r.fleet.Watch(host, r.routes(), "")
 	defer cds.Stop()
 	defer rds.Stop()
 	at, err := call[Create, int64](ctx, r.server, "Create", Create{Service: n, Marker: host})
@@ -181,6 +181,15 @@ func (r *run) createOne(ctx context.Context, clusters, routes *delays) error {
 		d.add(took)
 	}
 	return nil
+}
+
+// routes is the type that brings a new service's routes. Streams of the floor may have been given one table only,
+// and not know.
+func (r *run) routes() string {
+	if len(r.material.Bodies[fleet.VirtualHostURL]) > 0 {
+		return fleet.VirtualHostURL
+	}
+	return r.fleet.Routes()
 }
 
 // burstOfChanges makes many changes at the pace of an API server and times the last of them.

@@ -41,7 +41,7 @@ func (f *floorServer) Change(c Change, at *int64) error {
 func (f *floorServer) Churn(int, *int) error { return nil }
 
 // Create sends what a service adds: in delta a cluster and its assignment, in SotW all clusters; and
-// the largest route table, since a table is sent whole.
+// the largest route table, since a table is sent whole, or the largest virtual host where these are sent on their own.
 func (f *floorServer) Create(c Create, at *int64) error {
 	clusters, endpoints := f.material.Bodies[fleet.ClusterURL], f.material.Bodies[fleet.EndpointURL]
 	if f.material.Delta {
@@ -50,7 +50,11 @@ func (f *floorServer) Create(c Create, at *int64) error {
 	*at = time.Now().UnixNano()
 	f.server.Push(fleet.ClusterURL, clusters, c.Marker)
 	f.server.Push(fleet.EndpointURL, floor.First(endpoints, 1), c.Marker)
-	f.server.Push(fleet.RouteURL, largest(f.material.Bodies[fleet.RouteURL]), c.Marker)
+	routes := fleet.RouteURL
+	if len(f.material.Bodies[fleet.VirtualHostURL]) > 0 {
+		routes = fleet.VirtualHostURL
+	}
+	f.server.Push(routes, largest(f.material.Bodies[routes]), c.Marker)
 	return nil
 }
 

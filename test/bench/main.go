@@ -230,7 +230,7 @@ func (o options) pair(ctx context.Context, p profile, proto string, res *result,
 
 func (r *run) recorded() (floor.Material, error) {
 	m := floor.Material{Delta: r.delta, Bodies: map[string][]byte{}}
-	for _, url := range []string{fleet.ClusterURL, fleet.EndpointURL, fleet.ListenerURL, fleet.RouteURL} {
+	for _, url := range []string{fleet.ClusterURL, fleet.EndpointURL, fleet.ListenerURL, fleet.RouteURL, fleet.VirtualHostURL} {
 		b, err := fleet.Resources(r.fleet.Recorded(url))
 		if err != nil {
 			return m, fmt.Errorf("recorded %s: %w", url, err)

@@ -18,6 +18,9 @@ const (
 	EndpointURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 	ListenerURL = "type.googleapis.com/envoy.config.listener.v3.Listener"
 	RouteURL    = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+
+	// Asked for if some route table has its virtual hosts on their own.
+	VirtualHostURL = "type.googleapis.com/envoy.config.route.v3.VirtualHost"
 )
 
 // catalog remembers which names a response makes its receiver ask for, so that only the first
@@ -76,16 +79,22 @@ func newNames(list []string) *names {
 }
 
 // dependents names what the receiver of a response has to ask for next: assignments of its EDS
-// clusters, or route tables of its listeners.
+// clusters, route tables of its listeners, or the type of the virtual hosts of its tables.
 func dependents(typeURL string, response []byte, delta bool) (list []string) {
-	resources(response, delta, func(body []byte) {
-		if typeURL == ClusterURL {
-			list = append(list, assignment(body)...)
-		} else {
-			list = append(list, tables(body)...)
-		}
-	})
+	read := map[string]func([]byte) []string{ClusterURL: assignment, ListenerURL: tables, RouteURL: hosts}[typeURL]
+	resources(response, delta, func(body []byte) { list = append(list, read(body)...) })
 	return list
+}
+
+// tableVHDS is a field of envoy.config.route.v3.RouteConfiguration.
+const tableVHDS = 9
+
+// hosts gives the type of a table's virtual hosts, if they are on their own.
+func hosts(table []byte) []string {
+	if last(table, tableVHDS) == nil {
+		return nil
+	}
+	return []string{VirtualHostURL}
 }
 
 // Fields of envoy.config.cluster.v3.Cluster.

@@ -43,12 +43,13 @@ type Fleet struct {
 	traffic  traffic
 	refused  atomic.Int64
 	broken   atomic.Int64
+	apart    atomic.Bool // virtual hosts are sent on their own
 	fault    atomic.Pointer[string]
 	mu       sync.Mutex
 	recorded map[string][]byte // guarded by mu; by type URL
 }
 
-// readiness is when a proxy began to connect and when it had all four types.
+// readiness is when a proxy began to connect and when it had all types.
 type readiness struct {
 	began, done time.Time
 	once        sync.Once
@@ -163,7 +164,7 @@ type Connected struct {
 	Refused int             // streams that ended before their proxy was ready
 }
 
-// AwaitReady waits until every proxy has had all four types.
+// AwaitReady waits until every proxy has had all types.
 func (f *Fleet) AwaitReady(ctx context.Context) (Connected, error) {
 	var c Connected
 	var first, end time.Time
@@ -186,7 +187,7 @@ func (f *Fleet) AwaitReady(ctx context.Context) (Connected, error) {
 	return c, nil
 }
 
-// Ready is the number of proxies that have had all four types.
+// Ready is the number of proxies that have had all types.
 func (f *Fleet) Ready() (n int) {
 	for i := range f.ready {
 		if f.isReady(i) {
@@ -223,4 +224,12 @@ func (f *Fleet) Recorded(typeURL string) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.recorded[typeURL]
+}
+
+// Routes is the type that brings a new service's routes.
+func (f *Fleet) Routes() string {
+	if f.apart.Load() {
+		return VirtualHostURL
+	}
+	return RouteURL
 }

@@ -29,6 +29,7 @@ type proxyStream struct {
 	asked map[string]*names
 	acked map[string]head // last response of each type
 	node  []byte          // until it has been sent
+	types int             // how many it has to have
 }
 
 func (f *Fleet) stream(ctx context.Context, proxy int, conn *grpc.ClientConn) error {
@@ -43,7 +44,7 @@ func (f *Fleet) stream(ctx context.Context, proxy int, conn *grpc.ClientConn) er
 		return err
 	}
 	ended := make(chan struct{})
-	s := &proxyStream{fleet: f, proxy: proxy, out: make(chan *frame, outgoing), ended: ended, asked: map[string]*names{}, acked: map[string]head{}, node: f.opts.Proxies[proxy].Node}
+	s := &proxyStream{fleet: f, proxy: proxy, out: make(chan *frame, outgoing), ended: ended, asked: map[string]*names{}, acked: map[string]head{}, types: 4, node: f.opts.Proxies[proxy].Node}
 	go func() {
 		defer close(ended)
 		f.send(st, s.out)
@@ -98,7 +99,7 @@ func (s *proxyStream) receive(m *frame, at time.Time) error {
 		f.record(h.typeURL, m)
 	}
 	s.follow(h, m, again)
-	if len(s.acked) == 4 {
+	if len(s.acked) == s.types {
 		f.markReady(s.proxy, at)
 	}
 	return nil
@@ -115,6 +116,22 @@ func (s *proxyStream) follow(h head, m *frame, again bool) {
 		}
 	case ListenerURL:
 		s.depend(RouteURL, h, m, again)
+	case RouteURL:
+		s.hosts(m)
+	}
+}
+
+// hosts asks for virtual hosts, once, if a table says that it has them on their own.
+func (s *proxyStream) hosts(m *frame) {
+	delta := s.fleet.opts.Delta
+	if m == nil || !delta || s.types > 4 {
+		return
+	}
+	k := catalogKey{class: s.fleet.opts.Proxies[s.proxy].Class, typeURL: RouteURL}
+	if n := s.fleet.catalog.learn(k, func() []string { return dependents(RouteURL, m.data.Materialize(), delta) }); len(n.list) > 0 {
+		s.types++
+		s.fleet.apart.Store(true)
+		s.ask(VirtualHostURL, nil)
 	}
 }
 
