@@ -97,6 +97,8 @@ func TestMeshBadFileKeepsLastGood(t *testing.T) {
 		"pathNormalization: {normalization: 9}\n":                     "pathNormalization: there is no normalization 9",
 		"trustDomain: a/b c\n":                                        `trustDomain: "a/b c" has characters`,
 		"localityLbSetting: {distribute: [{from: a, to: {b: 99}}]}\n": `distribute: the shares from "a" make 99, not 100`,
+		"zoneAwareLbSetting: {failover: [{from: a, to: a}]}\n":        `zoneAwareLbSetting: failover from "a" to "a": two regions are needed`,
+		"zoneAwareLbSetting: {minClusterSize: 0}\n":                   "zoneAwareLbSetting: minClusterSize is at least 1",
 	} {
 		place(t, text, dir, "mesh.yaml")
 		if p := s.waitProblem(t, reason); p.Item != "mesh.yaml" || p.Line < 1 {

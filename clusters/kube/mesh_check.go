@@ -50,6 +50,14 @@ func unusable(data []byte, m *meshconfig.MeshConfig) (out []Fault) {
 			bad("distribute", "the shares from %s make %d, not 100", strconv.Quote(d.From), sum)
 		}
 	}
+	for _, f := range m.GetZoneAwareLbSetting().GetFailover() {
+		if from, to := f.GetFrom(), f.GetTo(); from == "" || to == "" || from == to || strings.ContainsAny(from+to, "/*") {
+			bad("zoneAwareLbSetting", "failover from %s to %s: two regions are needed", strconv.Quote(from), strconv.Quote(to))
+		}
+	}
+	if n := m.GetZoneAwareLbSetting().GetMinClusterSize(); n != nil && n.Value == 0 {
+		bad("zoneAwareLbSetting", "minClusterSize is at least 1")
+	}
 	if mode := m.GetOutboundTrafficPolicy().GetMode(); meshconfig.MeshConfig_OutboundTrafficPolicy_Mode_name[int32(mode)] == "" {
 		bad("outboundTrafficPolicy", "there is no mode %d", mode)
 	}

@@ -44,9 +44,8 @@ func NotServed() []NotServedField {
 			}
 		}
 	}
+	add(model.ConfigVirtualService, "Envoy has no such fault, and Istio ignores it too", "http.fault.abort.http2Error", "http.fault.delay.exponentialDelay")
 	policy(needsCertificates, "tls.credentialName", "tls.caCertCredentialName")
-	policy(needsRevocations, "tls.caCrl")
-	policy("endpoints do not tell proxies how busy they are: use LEAST_REQUEST", "loadBalancer.backendUtilization")
 	policy("it is deprecated: use consecutive5xxErrors or consecutiveGatewayErrors", "outlierDetection.consecutiveErrors")
 	add(model.ConfigGateway, needsCertificates, "servers.tls.credentialName", "servers.tls.credentialNames", "servers.tls.caCertCredentialName")
 	add(model.ConfigGateway, needsRevocations, "servers.tls.caCrl")
@@ -78,7 +77,7 @@ func meshNotServed(add func(kind, reason string, fields ...string)) {
 	mesh("agents read it, not the hub", "enablePrometheusMerge")
 	mesh("injectors and agents read it when a proxy starts, not the hub", "defaultConfig")
 	mesh("it counts as ALLOW_ANY", "outboundTrafficPolicy.mode=ALLOW_ANY_DYNAMIC_DNS")
-	mesh("it is not read yet", "disableEnvoyListenerLog", "outboundTrafficPolicy.tls", "defaultInboundHttpRetryPolicy", "serviceEntryVisibility")
+	mesh("it is not read yet", "disableEnvoyListenerLog", "proxyHttpPort", "outboundTrafficPolicy.tls", "defaultInboundHttpRetryPolicy", "serviceEntryVisibility")
 }
 
 // notServed is NotServed by kind and field.

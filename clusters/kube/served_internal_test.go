@@ -84,12 +84,12 @@ func TestWalkFields(t *testing.T) {
 	t.Parallel()
 	var got []string
 	rule := &networking.DestinationRule{Host: "a", Subsets: []*networking.Subset{{Labels: map[string]string{"a": "b"}}, {Name: "v1"}},
-		TrafficPolicy: &networking.TrafficPolicy{Tls: &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_MUTUAL, CaCrl: "x"}}}
+		TrafficPolicy: &networking.TrafficPolicy{Tls: &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_MUTUAL, CredentialName: "x"}}}
 	walkFields(rule.ProtoReflect(), "", func(path string) bool {
 		got = append(got, path)
 		return true
 	})
-	want := []string{"host", "trafficPolicy", "trafficPolicy.tls", "trafficPolicy.tls.mode", "trafficPolicy.tls.mode=MUTUAL", "trafficPolicy.tls.caCrl",
+	want := []string{"host", "trafficPolicy", "trafficPolicy.tls", "trafficPolicy.tls.mode", "trafficPolicy.tls.mode=MUTUAL", "trafficPolicy.tls.credentialName",
 		"subsets", "subsets.labels", "subsets.name"}
 	slices.Sort(want)
 	slices.Sort(got)
@@ -100,7 +100,7 @@ func TestWalkFields(t *testing.T) {
 	for _, f := range notServedFields(KindDestinationRule, rule.ProtoReflect()) {
 		without = append(without, f.Field+": "+f.Reason)
 	}
-	if d := cmp.Diff([]string{"trafficPolicy.tls.caCrl: " + needsRevocations}, without); d != "" {
+	if d := cmp.Diff([]string{"trafficPolicy.tls.credentialName: " + needsCertificates}, without); d != "" {
 		t.Error(d)
 	}
 }

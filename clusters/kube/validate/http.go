@@ -177,12 +177,12 @@ func httpMatch(c *checker, m *networking.HTTPMatchRequest) {
 	stringMatch(c.at("authority"), m.Authority)
 	for _, k := range sorted(m.Headers) {
 		at := c.at("headers[" + k + "]")
-		at.header(k)
+		at.matched(k)
 		stringMatch(at, m.Headers[k])
 	}
 	for _, k := range sorted(m.WithoutHeaders) {
 		at := c.at("withoutHeaders[" + k + "]")
-		at.header(k)
+		at.matched(k)
 		stringMatch(at, m.WithoutHeaders[k])
 	}
 	for _, k := range sorted(m.QueryParams) {

@@ -112,6 +112,18 @@ func sorted[V any](m map[string]V) []string {
 	return out
 }
 
+// claims is what the name of a header begins with that stands for a claim of a verified token.
+const claims = "@request.auth.claims"
+
+// matched checks the name of a header that requests are matched by.
+func (c *checker) matched(s string) {
+	if strings.HasPrefix(s, claims) {
+		c.warn(CodeIneffective, "it matches nothing: RequestAuthentications are not served yet")
+		return
+	}
+	c.header(s)
+}
+
 func (c *checker) header(s string) {
 	c.unless(headerName.MatchString(s), CodeHeader, "%q is not the name of a header", s)
 }
