@@ -133,8 +133,8 @@ func encodedHosts(v *pushcontext.PortView, c Class) (hosts [][]byte, size int, e
 		hosts, size = append(hosts, b), size+len(b)
 	}
 	for i, u := range t.unclaimed {
-		if t.taken[canonical(u.host)] != len(t.placed.services)+i {
-			continue // a service has it
+		if u.host == everyHost || t.taken[canonical(u.host)] != len(t.placed.services)+i {
+			continue // it is another part of the table, or a service has it
 		}
 		b, err := u.encoded(v)
 		if err != nil {

@@ -318,3 +318,18 @@ func TestEgressListenerForHTTP(t *testing.T) {
 		}
 	}
 }
+
+// A rule for every host is part of the table also where virtual hosts come one by one: a proxy that has two for "*" for
+// a moment refuses the table.
+func TestRuleForEveryHostIsInTheTable(t *testing.T) {
+	t.Parallel()
+	v := unclaimed(portView(80, newMesh(), cartService(nil)), answers(t, "rest", []string{"*", "a.example"}))
+	vhds := func(c *gen.Class) { c.VHDS = true }
+	if d := cmp.Diff(map[string]string{"*:80": "→rest"}, leadsTo(routeTable(t, v, sidecar("c1", "shop", vhds)))); d != "" {
+		t.Error(d)
+	}
+	got := names(t, gen.VirtualHosts{}, v, sidecar("c1", "shop", vhds))
+	if d := cmp.Diff([]string{"80/" + cartHost + ":80", "80/a.example:80"}, got); d != "" {
+		t.Error(d)
+	}
+}

@@ -51,15 +51,18 @@ func hostAddress(h string) bool {
 	return err == nil
 }
 
-// catchesUnknown reports whether some VirtualService in force is for every host: then no other rule for unknown
-// hosts is needed, and Envoy would refuse a second.
-func catchesUnknown(v *pushcontext.PortView, c Class) bool {
+// everyHost is the host of rules for all hosts that no other rule is for. Its virtual host is part of the table also
+// where others come one by one: it takes the place of the table's own, and Envoy refuses two of them.
+const everyHost = "*"
+
+// ruleForRest gives what a VirtualService in force says of every host; nil if there is none.
+func ruleForRest(v *pushcontext.PortView, c Class) *routev3.VirtualHost {
 	for _, u := range unclaimedHosts(v, c) {
-		if u.host == "*" {
-			return true
+		if u.host == everyHost {
+			return u.virtualHost(v)
 		}
 	}
-	return false
+	return nil
 }
 
 // unclaimedCache keeps the encoded virtual hosts of one VirtualService.
