@@ -5,7 +5,6 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	networking "istio.io/api/networking/v1alpha3"
 
-	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
@@ -14,11 +13,8 @@ import (
 
 // consistentHash gives by what a rule has endpoints of a port chosen, or of a subset there; nil for no hash.
 func consistentHash(p *pushcontext.DestinationPolicy, port uint16, subset string) *networking.LoadBalancerSettings_ConsistentHashLB {
-	d, ok := destination{port: model.Port{Number: port}, rule: readRule(p, model.Port{Number: port}, nil)}.within(subset)
-	if !ok {
-		return nil
-	}
-	return d.rule.balancer.GetConsistentHash()
+	r, _ := ruleNamed(p, port, subset)
+	return r.balancer.GetConsistentHash()
 }
 
 // hashPolicies say what of an HTTP request is hashed.

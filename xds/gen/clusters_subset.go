@@ -52,8 +52,8 @@ func labelsOf(x *networking.Subset) string {
 // makeSubsets is for all subsets of all rules at once, whichever is in force.
 func makeSubsets(s *pushcontext.ShapeView, all []pushcontext.PortEndpoints) subsets {
 	out := subsets{}
-	for _, p := range s.Policies {
-		for _, x := range subsetsOf(p) {
+	for _, list := range scopeOf(s).subsets {
+		for _, x := range list.all {
 			labels := labelsOf(x)
 			if _, known := out[labels]; labels != "" && !known {
 				out[labels] = withLabels(all, x.Labels)

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	networking "istio.io/api/networking/v1alpha3"
 
-	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
@@ -24,15 +23,15 @@ type tcpPolicy struct {
 
 // streamPolicy gives what a rule, which may be nil, says of connections to a port, or to a subset there.
 func streamPolicy(p *pushcontext.DestinationPolicy, port uint16, subset string, m *pushcontext.MeshView) tcpPolicy {
-	d, ok := destination{port: model.Port{Number: port}, rule: readRule(p, model.Port{Number: port}, nil)}.within(subset)
+	r, ok := ruleNamed(p, port, subset)
 	if !ok {
 		return tcpPolicy{}
 	}
-	pool := cmp.Or(d.rule.pool, m.Config.GetDefaultTrafficPolicy().GetConnectionPool())
+	pool := cmp.Or(r.pool, m.Config.GetDefaultTrafficPolicy().GetConnectionPool())
 	return tcpPolicy{
-		hash:   tcpHashPolicies(d.rule.balancer.GetConsistentHash()),
+		hash:   tcpHashPolicies(r.balancer.GetConsistentHash()),
 		idle:   timeout(pool.GetTcp().GetIdleTimeout()),
-		tunnel: tunneling(d.rule.tunnel),
+		tunnel: tunneling(r.tunnel),
 	}
 }
 

@@ -38,19 +38,21 @@ func (d destination) within(subset string) (destination, bool) {
 	if subset == "" {
 		return d, true
 	}
-	for _, x := range subsetsOf(d.rule.of) {
-		if x.Name == subset {
-			d.rule = readRule(d.rule.of, d.port, x)
-			return d, true
-		}
+	if d.rule.of == nil {
+		return destination{}, false
 	}
-	return destination{}, false
+	x := scopeOf(d.shape).subsets[d.rule.of].byName[subset]
+	d.rule = readRule(d.rule.of, d.port, x)
+	return d, x != nil
 }
 
 // destinationsOf are all of a service's: each port, followed by its subsets.
 func destinationsOf(s *pushcontext.ShapeView, c Class) []destination {
 	p, ports := inForce(s, c), servedPorts(s)
-	subsets := subsetsOf(p)
+	var subsets []*networking.Subset
+	if p != nil {
+		subsets = scopeOf(s).subsets[p].all
+	}
 	out := make([]destination, 0, len(ports)*(1+len(subsets)))
 	for _, port := range ports {
 		out = append(out, destination{s, port, readRule(p, port, nil)})

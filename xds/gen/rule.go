@@ -50,6 +50,18 @@ func readRule(p *pushcontext.DestinationPolicy, port model.Port, subset *network
 	return r
 }
 
+// ruleNamed reads a DestinationRule, which may be none, for a port or a subset there, false if there is no such subset.
+func ruleNamed(p *pushcontext.DestinationPolicy, port uint16, subset string) (rule, bool) {
+	if subset == "" {
+		return readRule(p, model.Port{Number: port}, nil), true
+	}
+	x := subsetsOf(p).byName[subset]
+	if x == nil {
+		return rule{}, false
+	}
+	return readRule(p, model.Port{Number: port}, x), true
+}
+
 // read lays a policy over what is there already. Settings of a port replace those for all ports, also where they
 // leave something out.
 func (r *rule) read(t *networking.TrafficPolicy, port model.Port) {
@@ -64,17 +76,22 @@ func (r *rule) read(t *networking.TrafficPolicy, port model.Port) {
 	r.tunnel, r.proxy, r.retries = cmp.Or(t.GetTunnel(), r.tunnel), cmp.Or(t.GetProxyProtocol(), r.proxy), cmp.Or(t.GetRetryBudget(), r.retries)
 }
 
-// subsetsOf are the subsets of a rule that have clusters. Of several of one name the first counts.
-func subsetsOf(p *pushcontext.DestinationPolicy) []*networking.Subset {
+// subsetList are the subsets of a rule that have clusters. Of several of one name the first counts.
+type subsetList struct {
+	all    []*networking.Subset // in the rule's order
+	byName map[string]*networking.Subset
+}
+
+func subsetsOf(p *pushcontext.DestinationPolicy) subsetList {
+	var out subsetList
 	if p == nil || len(p.Spec.GetSubsets()) == 0 {
-		return nil
+		return out
 	}
-	seen := map[string]bool{}
-	var out []*networking.Subset
+	out.byName = map[string]*networking.Subset{}
 	for _, x := range p.Spec.Subsets {
-		if n := x.GetName(); namesSubset(n) && !seen[n] {
-			seen[n] = true
-			out = append(out, x)
+		if n := x.GetName(); namesSubset(n) && out.byName[n] == nil {
+			out.byName[n] = x
+			out.all = append(out.all, x)
 		}
 	}
 	return out
@@ -96,7 +113,8 @@ type scope struct {
 	namespaces map[string][]string // of proxies for which another rule is in force than for most, with the labels that selectors of rules for them name
 	direct     bool                // some policy leaves the choice of the endpoint to the application
 	hashes     bool                // some policy chooses endpoints by a hash
-	key        string              // of labels and namespaces
+	subsets    map[*pushcontext.DestinationPolicy]subsetList
+	key        string // of labels and namespaces
 }
 
 // scopeOf is worked out once for a service with DestinationRules; without any, it is as quick anew.
@@ -114,10 +132,11 @@ func scopeOf(s *pushcontext.ShapeView) scope {
 const nowhere = ""
 
 func makeScope(s *pushcontext.ShapeView) scope {
-	out := scope{namespaces: map[string][]string{}}
+	out := scope{namespaces: map[string][]string{}, subsets: map[*pushcontext.DestinationPolicy]subsetList{}}
 	most := s.Policy(nowhere)
 	inForce := map[*pushcontext.DestinationPolicy]struct{}{most: {}}
 	for _, p := range s.Policies {
+		out.subsets[p] = subsetsOf(p)
 		for _, n := range append([]string{p.Namespace}, p.Export.Namespaces...) {
 			if own := s.Policy(n); own != most {
 				out.tell(n, nil)
@@ -156,7 +175,7 @@ func (x *scope) keyOf() string {
 
 // addRule takes account of all that a rule says.
 func (x *scope) addRule(s *pushcontext.ShapeView, p *pushcontext.DestinationPolicy) {
-	for _, subset := range append([]*networking.Subset{nil}, subsetsOf(p)...) {
+	for _, subset := range append([]*networking.Subset{nil}, x.subsets[p].all...) {
 		for _, port := range policyPorts(s, p, subset) {
 			r := readRule(p, port, subset)
 			x.direct, x.hashes = x.direct || r.direct(), x.hashes || r.balancer.GetConsistentHash() != nil

@@ -44,7 +44,7 @@ func RuleFor(s *pushcontext.ShapeView, c Class) *pushcontext.DestinationPolicy {
 // SubsetsWith lists the subsets of a DestinationRule that an endpoint is in, in the rule's order.
 func SubsetsWith(p *pushcontext.DestinationPolicy, e *model.Endpoint) []string {
 	var out []string
-	for _, x := range subsetsOf(p) {
+	for _, x := range subsetsOf(p).all {
 		if hasLabels(e, x.Labels) {
 			out = append(out, x.Name)
 		}
