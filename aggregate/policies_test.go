@@ -131,6 +131,23 @@ func TestPoliciesAreMerged(t *testing.T) {
 	}
 }
 
+// Rules for some workloads are merged with rules for the same ones only.
+func TestPoliciesForWorkloadsAreMerged(t *testing.T) {
+	t.Parallel()
+	c1 := kube("c1")
+	selects := func(app string) func(*networking.DestinationRule) {
+		return func(r *networking.DestinationRule) {
+			r.WorkloadSelector = &selectors.WorkloadSelector{MatchLabels: map[string]string{"app": app}}
+		}
+	}
+	b := rebuild(service(c1, "a"), rule(c1, "ns", "all", "a", 0, subsets("v1")), rule(c1, "ns", "some", "a", 1, selects("x"), subsets("v1")),
+		rule(c1, "ns", "others", "a", 2, selects("y"), subsets("v1")), rule(c1, "ns", "too", "a", 3, selects("x"), subsets("v2")))
+	want := []string{"ns/some " + host("a") + " +too", "ns/others " + host("a"), "ns/all " + host("a")}
+	if d := cmp.Diff(want, policyText(b.Services[0].Shape.Policies)) + cmp.Diff([]string{}, conflictText(b.Conflicts)); d != "" {
+		t.Error(d)
+	}
+}
+
 func conflictText(list []pushcontext.Conflict) []string {
 	out := []string{}
 	for _, c := range list {

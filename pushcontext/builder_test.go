@@ -30,6 +30,9 @@ func TestI1CommitsEqualOneCommitFromScratch(t *testing.T) {
 				for range 1 + w.r.IntN(4) {
 					touched[w.change()] = true
 				}
+				if w.r.IntN(4) == 0 {
+					w.reroute()
+				}
 				c := w.commit(slices.Collect(maps.Keys(touched)), before, prev)
 				if w.r.IntN(8) == 0 {
 					c = w.all()

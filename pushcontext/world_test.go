@@ -79,8 +79,22 @@ func (s spec) sameShape(o spec) bool {
 
 // world is a random mesh: small name spaces, so that hosts, ports and addresses meet.
 type world struct {
-	r        *rand.Rand
-	services map[model.ServiceKey]spec
+	r         *rand.Rand
+	services  map[model.ServiceKey]spec
+	unclaimed []UnclaimedHosts
+}
+
+// worldRoutes are the VirtualServices of every world.
+var worldRoutes = []*VirtualService{{Namespace: "ns1"}, {Namespace: "ns2"}}
+
+// reroute leaves other hosts without a service.
+func (w *world) reroute() {
+	w.unclaimed = nil
+	for _, v := range worldRoutes {
+		if w.r.IntN(2) == 0 {
+			w.unclaimed = append(w.unclaimed, UnclaimedHosts{v, []string{fmt.Sprint("u", w.r.IntN(2))}})
+		}
+	}
 }
 
 func (w *world) key() model.ServiceKey {
@@ -134,7 +148,7 @@ func (w *world) change() model.ServiceKey {
 
 // commit makes the change of the named services against the newest snapshot.
 func (w *world) commit(keys []model.ServiceKey, before map[model.ServiceKey]spec, prev *PushContext) Commit {
-	var c Commit
+	c := Commit{Unclaimed: w.unclaimed}
 	for _, k := range keys {
 		next, ok := w.services[k]
 		if !ok {
@@ -152,7 +166,7 @@ func (w *world) commit(keys []model.ServiceKey, before map[model.ServiceKey]spec
 
 // all is a first commit, or one that changes the mesh: every service, in random order.
 func (w *world) all() Commit {
-	c := Commit{Mesh: testMesh()}
+	c := Commit{Mesh: testMesh(), Unclaimed: w.unclaimed}
 	for k, s := range w.services {
 		c.Services = append(c.Services, Change{k, s.fresh(c.Mesh)})
 	}
@@ -179,6 +193,9 @@ func dumpOf(pc *PushContext) dump {
 	for n, v := range pc.ports.all() {
 		for _, s := range v.Services {
 			d.Ports[n] += dumpShape(s)
+		}
+		for _, u := range v.Unclaimed {
+			d.Ports[n] += fmt.Sprintln("unclaimed", u.VirtualService.Namespace, u.Hosts)
 		}
 		for _, h := range slices.Sorted(maps.Keys(v.Claims)) {
 			for _, s := range v.Claims[h] {
