@@ -79,6 +79,9 @@ func (a *analysis) objects() {
 			a.add(c.Source, model.Finding{Code: CodeNotServed, Severity: model.SeverityWarning, Message: "objects of this kind have no effect in this version, or not as this one is written"})
 		}
 		for _, field := range c.NotServedFields {
+			if slices.ContainsFunc(c.Findings, func(f model.Finding) bool { return f.Code == CodeNotServed && f.Field == field }) {
+				continue // told, with the reason
+			}
 			a.add(c.Source, model.Finding{Code: CodeNotServed, Severity: model.SeverityWarning, Field: field, Message: "the field has no effect in this version"})
 		}
 	}

@@ -40,6 +40,7 @@ type hub struct {
 	xds        *xds.Server
 	sources    []source
 	names      *dns.Registry // of gateways
+	findings   *debug.Findings
 
 	stopping atomic.Bool
 }
@@ -63,12 +64,18 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 		EndpointQuiet: orAtOnce(o.endpointQuiet), EndpointMax: orAtOnce(o.endpointMax),
 		ShapeQuiet: orAtOnce(o.configQuiet), ShapeMax: orAtOnce(o.configMax),
 	})
+	h.findings = &debug.Findings{Snapshot: h.snapshots.Current, Now: time.Now}
 	h.metrics.MustRegister(
+		h.findings,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		&debug.Collector{Shards: h.controller.Shards, ConfigCluster: model.ClusterID(o.clusterID), Members: h.members, Version: version, Started: time.Now(), Now: time.Now},
 		&health.Collector{Snapshot: h.snapshots.Current, Shards: h.controller.Shards, Sidecars: h.sidecars, Classes: h.classes},
 	)
-	deps := sourceDeps{opts: o, life: &settings{Lifecycle: h.controller}, log: log, registerer: h.metrics}
+	var life model.Lifecycle = h.controller
+	if o.watch != nil {
+		life = o.watch(life)
+	}
+	deps := sourceDeps{opts: o, life: &settings{Lifecycle: life}, log: log, registerer: h.metrics}
 	kinds := sources()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		if s := kinds[kind](deps); s != nil {
@@ -231,7 +238,7 @@ func (h *hub) stop(ctx context.Context, rpc *grpc.Server) {
 func (h *hub) debug() http.Handler {
 	return debug.New(debug.Options{
 		Snapshot: h.snapshots.Current, Between: h.snapshots.Between, Shards: h.controller.Shards, Ready: h.ready,
-		Proxies: debug.XDS{Server: h.xds}, ConfigCluster: model.ClusterID(h.opts.clusterID), Members: h.members,
+		Proxies: debug.XDS{Server: h.xds}, ConfigCluster: model.ClusterID(h.opts.clusterID), Members: h.members, Findings: h.findings,
 	})
 }
 

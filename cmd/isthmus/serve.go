@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/secrets"
 	"github.com/isthmus-mesh/isthmus/xds"
 )
@@ -47,7 +48,8 @@ type serveOptions struct {
 	logLevel  string
 	logFormat string
 
-	opened func(addresses) // told where the hub listens; may be nil
+	opened func(addresses)                       // told where the hub listens; may be nil
+	watch  func(model.Lifecycle) model.Lifecycle // put between the sources and the controller; may be nil
 }
 
 func newServe() *cobra.Command { return serveCommand(&serveOptions{}) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters"
@@ -21,6 +22,7 @@ type Options struct {
 	Proxies       Proxies
 	ConfigCluster model.ClusterID
 	Members       func() []clusters.Member // credentials; nil if no cluster has one
+	Findings      *Findings                // of Snapshot; made by New if nil
 }
 
 // Path is one debug endpoint.
@@ -39,6 +41,7 @@ func Paths() []Path {
 		{"/debug/endpointz", "endpoints by host, namespace and shard; ?host=HOST for one", (*handler).endpoints},
 		{"/debug/endpointShardz", "the same as endpointz", (*handler).endpoints},
 		{"/debug/configz", "configuration objects, served or not; ?kind=KIND for one kind", (*handler).configs},
+		{"/debug/findings", "what is wrong with configuration objects; ?severity=SEVERITY for that and worse, ?kind=KIND, ?namespace=NS", (*handler).findings},
 		{"/debug/mesh", "mesh-wide settings in force", (*handler).mesh},
 		{"/debug/networkz", "gateways between networks, with what their names stand for", (*handler).networks},
 		{"/debug/push_status", "the newest version, what made it, and resources that could not be generated", (*handler).pushStatus},
@@ -85,6 +88,9 @@ type handler struct{ Options }
 // New makes the handler of /ready and everything under /debug. /ready answers to anybody, the rest
 // to this machine only.
 func New(o Options) http.Handler {
+	if o.Findings == nil {
+		o.Findings = &Findings{Snapshot: o.Snapshot, Now: time.Now}
+	}
 	h := &handler{o}
 	private := http.NewServeMux()
 	private.HandleFunc("GET /debug", index)

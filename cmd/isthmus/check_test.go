@@ -1,0 +1,175 @@
+package main
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug/debugtest"
+)
+
+// TestCheck compares tables and exit codes.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		args string
+		code int
+	}{
+		"check-good":     {"testdata/offline/mesh", exitOK},
+		"check-wrong":    {"testdata/offline/wrong", exitFailure},
+		"check-wide":     {"testdata/offline/wrong -o wide --fail-on never", exitOK},
+		"check-errors":   {"testdata/offline/wrong --severity error --fail-on warning", exitFailure},
+		"check-clusters": {"testdata/offline --cluster-id mesh --fail-on never", exitOK},
+		"check-sarif":    {"testdata/offline/wrong -o sarif --fail-on never", exitOK},
+		"check-files":    {"testdata/offline/mesh/routes.yaml testdata/offline/mesh/services.yaml", exitOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := command(t, append([]string{"check"}, strings.Fields(x.args)...)...)
+			if got.code != x.code {
+				t.Errorf("exit code %d, want %d: %s", got.code, x.code, got.stderr)
+			}
+			compare(t, name+".golden", got.stdout+got.stderr)
+		})
+	}
+}
+
+func TestCheckRefuses(t *testing.T) {
+	t.Parallel()
+	for args, says := range map[string]string{
+		"":                                   "name a folder",
+		"testdata/nothing":                   "no such file",
+		"testdata -o text":                   "want one of",
+		"testdata --fail-on bad":             "--fail-on bad",
+		"testdata --severity bad":            "--severity bad",
+		"--kubeconfig testdata/nothing":      "no such file",
+		"testdata --kubeconfig x.yaml":       "two things to read",
+		"testdata/offline/mesh --timeout 0s": "--timeout",
+	} {
+		got := command(t, append([]string{"check"}, strings.Fields(args)...)...)
+		if got.code != exitUsage || !strings.Contains(got.stderr, says) {
+			t.Errorf("check %s: exit code %d: %s", args, got.code, got.stderr)
+		}
+	}
+}
+
+// TestCheckStandardInput: what is piped is one cluster.
+func TestCheckStandardInput(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/offline/wrong/routes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := newRoot(debugtest.Now)
+	root.SetIn(strings.NewReader(string(text)))
+	var stdout, stderr strings.Builder
+	if code := execute(t.Context(), root, []string{"check", "-", "-o", "json"}, &stdout, &stderr); code != exitFailure {
+		t.Fatalf("exit code %d: %s", code, stderr.String())
+	}
+	var list []debug.ObjectFinding
+	if err := json.Unmarshal([]byte(stdout.String()), &list); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(list, func(f debug.ObjectFinding) bool {
+		return f.Code == "InvalidRegex" && f.File == stdinShown && f.Line == 12 && f.Cluster == defaultClusterID
+	}) {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestCheckOfManyClusters: objects are looked up over all clusters.
+func TestCheckOfManyClusters(t *testing.T) {
+	t.Parallel()
+	got := command(t, "check", "../../examples/two-clusters", "--fail-on", "info")
+	if got.code != exitOK || got.stdout != "" {
+		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+}
+
+// declaredCodes are the values of constants of a package whose names begin with Code or code.
+func declaredCodes(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(dir, err)
+	}
+	for _, name := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			v, ok := n.(*ast.ValueSpec)
+			if !ok || len(v.Names) != len(v.Values) {
+				return true
+			}
+			for i, name := range v.Names {
+				if lit, ok := v.Values[i].(*ast.BasicLit); ok && lit.Kind == token.STRING && strings.HasPrefix(strings.ToLower(name.Name), "code") {
+					s, err := strconv.Unquote(lit.Value)
+					if err != nil {
+						t.Fatal(err)
+					}
+					out = append(out, s)
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// TestCodesAreDocumented: docs/checking.md and the table have the codes that packages declare, and no others.
+func TestCodesAreDocumented(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/checking.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := []string{codeProblem}
+	for _, dir := range []string{"../../analysis", "../../clusters/kube/validate", "../../clusters/kube"} {
+		declared = append(declared, declaredCodes(t, dir)...)
+	}
+	known := map[string]bool{}
+	for _, c := range findingCodes() {
+		if known[c.code] {
+			t.Errorf("code %s is in the table twice", c.code)
+		}
+		known[c.code] = true
+		if !strings.Contains(string(text), "| `"+c.code+"` | "+c.means+" |\n") {
+			t.Errorf("docs/checking.md: no row says of %s that %s", c.code, c.means)
+		}
+		if !slices.Contains(declared, c.code) {
+			t.Errorf("nothing declares code %s", c.code)
+		}
+	}
+	for _, c := range declared {
+		if !known[c] {
+			t.Errorf("code %s is in no table: add it to findingCodes and docs/checking.md", c)
+		}
+	}
+}
+
+func TestFindingsOfAHub(t *testing.T) {
+	t.Parallel()
+	hub := fakeHub(t)
+	for name, args := range map[string]string{
+		"findings": "findings", "findings-errors": "findings --severity error", "findings-rules": "findings --kind DestinationRule -n shop",
+	} {
+		got := command(t, append(strings.Fields(args), "--hub", hub)...)
+		if got.code != exitOK || got.stderr != "" {
+			t.Errorf("%s: exit code %d: %s", args, got.code, got.stderr)
+		}
+		compare(t, name+".golden", got.stdout)
+	}
+	if got := command(t, "findings", "--severity", "bad", "--hub", hub); got.code != exitUsage {
+		t.Errorf("exit code %d: %s", got.code, got.stderr)
+	}
+}
