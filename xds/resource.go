@@ -221,7 +221,7 @@ func reducedFor(g gen.Generator, view pushcontext.View, t gen.Traits, a *audienc
 // build makes what is not as it was before, which may be nil.
 func (f *factory) build(view pushcontext.View, typ int, key pushcontext.ViewKey, c gen.Class, before *built) (*built, int64) {
 	g := f.generators[typ]
-	names, err := namesOf(g, view, c)
+	names, bodies, err := listOf(g, view, c)
 	if err != nil {
 		f.report(typ, key, "", err)
 		return &built{unlisted: true}, 0
@@ -229,8 +229,10 @@ func (f *factory) build(view pushcontext.View, typ int, key pushcontext.ViewKey,
 	b, size, made := &built{resources: make([]*resource, len(names))}, int64(0), 0
 	was := cursor{b: before}
 	for i, n := range names {
-		body, err := bodyOf(g, view, c, n)
-		if err != nil {
+		var body []byte
+		if bodies != nil {
+			body = bodies[i]
+		} else if body, err = bodyOf(g, view, c, n); err != nil {
 			f.report(typ, key, n, err)
 			b.resources[i] = &resource{name: n, rev: view.Revision()}
 			continue
@@ -282,9 +284,13 @@ func narrowed(g gen.Generator, v pushcontext.View, c gen.Class) (out gen.Class, 
 	return c, nil
 }
 
-func namesOf(g gen.Generator, v pushcontext.View, c gen.Class) (n []string, err error) {
+// listOf gives names and, of a generator that makes all at once, the bodies.
+func listOf(g gen.Generator, v pushcontext.View, c gen.Class) (names []string, bodies [][]byte, err error) {
 	defer recovered(&err)
-	return g.Names(v, c), nil
+	if b, ok := g.(gen.Bundler); ok {
+		return b.Bundle(v, c)
+	}
+	return g.Names(v, c), nil, nil
 }
 
 func bodyOf(g gen.Generator, v pushcontext.View, c gen.Class, name string) (b []byte, err error) {

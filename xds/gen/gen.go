@@ -54,6 +54,13 @@ type Parts interface {
 	None(whole string) string
 }
 
+// Bundler is a Generator that makes all resources of a view at once, for less than one by one.
+type Bundler interface {
+	Generator
+	// Bundle gives the names and, in the same order, what Build makes of each.
+	Bundle(v pushcontext.View, c Class) (names []string, bodies [][]byte, err error)
+}
+
 // All are the generators in the order in which resources are made known to a proxy.
 func All() []Generator {
 	return []Generator{Clusters{}, Endpoints{}, Listeners{}, Routes{}, VirtualHosts{}, NameTable{}}

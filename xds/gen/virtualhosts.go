@@ -1,7 +1,7 @@
 package gen
 
 import (
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 
@@ -49,15 +49,21 @@ func (VirtualHosts) Scope(v pushcontext.View) string { return Routes{}.Scope(v) 
 
 // Names implements Generator.
 func (VirtualHosts) Names(v pushcontext.View, c Class) []string {
+	names, _, err := VirtualHosts{}.Bundle(v, c)
+	if err != nil {
+		panic(err) // costs this view, and what proxies have of it stays
+	}
+	return names
+}
+
+// Bundle implements Bundler.
+func (VirtualHosts) Bundle(v pushcontext.View, c Class) (names []string, bodies [][]byte, err error) {
 	p, ok := v.(*pushcontext.PortView)
 	if !ok || !c.VHDS || c.Type == Router || !planOf(p, c).http {
-		return nil
+		return nil, nil, nil
 	}
 	l := hostListOf(p, c)
-	if l.err != nil {
-		panic(l.err) // costs this view, and what proxies have of it stays
-	}
-	return l.names
+	return l.names, l.bodies, l.err
 }
 
 // Build implements Generator.
@@ -70,11 +76,10 @@ func (VirtualHosts) Build(v pushcontext.View, c Class, name string) ([]byte, err
 		return nil, errName(VirtualHostURL, name)
 	}
 	l := hostListOf(p, c)
-	i, ok := l.index[name]
-	if l.err != nil || !ok {
-		return nil, errName(VirtualHostURL, name)
+	if i := slices.Index(l.names, name); i >= 0 {
+		return l.bodies[i], nil
 	}
-	return l.hosts[i].body, nil
+	return nil, errName(VirtualHostURL, name)
 }
 
 // hostPart is one virtual host on its own.
@@ -86,10 +91,10 @@ type hostPart struct {
 
 // hostList is the virtual hosts of one table as a class of proxies sees them.
 type hostList struct {
-	names []string
-	hosts []hostPart
-	index map[string]int
-	err   error
+	names  []string
+	bodies [][]byte
+	from   []*byte // see hostPart
+	err    error
 }
 
 // hostParts keeps the lists of one PortView, and those of the one before it until the next comes.
@@ -138,7 +143,7 @@ func makeHostList(v *pushcontext.PortView, c Class, before *hostList) *hostList 
 	if err != nil {
 		return &hostList{err: err}
 	}
-	l := &hostList{names: make([]string, 0, len(hosts)), hosts: make([]hostPart, 0, len(hosts)), index: make(map[string]int, len(hosts))}
+	l := &hostList{names: make([]string, 0, len(hosts)), bodies: make([][]byte, 0, len(hosts)), from: make([]*byte, 0, len(hosts))}
 	table, at := sharedRoute(c, v.Number), 0
 	for _, h := range hosts {
 		if len(h) == 0 {
@@ -148,7 +153,7 @@ func makeHostList(v *pushcontext.PortView, c Class, before *hostList) *hostList 
 		if !ok {
 			part = partOfTable(table, h)
 		}
-		l.add(part)
+		l.names, l.bodies, l.from = append(l.names, part.name), append(l.bodies, part.body), append(l.from, part.from)
 	}
 	return l
 }
@@ -158,24 +163,13 @@ func (l *hostList) find(from *byte, at *int) (hostPart, bool) {
 	if l == nil {
 		return hostPart{}, false
 	}
-	for i := *at; i < min(*at+2, len(l.hosts)); i++ {
-		if l.hosts[i].from == from {
+	for i := *at; i < min(*at+2, len(l.from)); i++ {
+		if l.from[i] == from {
 			*at = i + 1
-			return l.hosts[i], true
+			return hostPart{name: l.names[i], body: l.bodies[i], from: from}, true
 		}
 	}
 	return hostPart{}, false
-}
-
-func (l *hostList) add(p hostPart) {
-	for n := 2; ; n++ { // names are given by whoever made the hosts; a name that is there twice would cost all
-		if _, twice := l.index[p.name]; !twice {
-			break
-		}
-		p = p.renamed(p.name + "~" + strconv.Itoa(n))
-	}
-	l.index[p.name] = len(l.hosts)
-	l.names, l.hosts = append(l.names, p.name), append(l.hosts, p)
 }
 
 // partOfTable makes a virtual host of its own from one that is encoded with its field tag, as it stands in a
@@ -183,25 +177,15 @@ func (l *hostList) add(p hostPart) {
 func partOfTable(table string, tagged []byte) hostPart {
 	_, _, n := protowire.ConsumeTag(tagged)
 	body, _ := protowire.ConsumeBytes(tagged[n:])
-	p := hostPart{body: body, from: &tagged[0]}
-	name, _ := p.cut()
-	return p.renamed(table + "/" + name)
-}
-
-// cut gives the name, which is the first field, and the rest.
-func (p hostPart) cut() (name string, rest []byte) {
-	num, _, n := protowire.ConsumeTag(p.body)
-	if num != fieldName {
-		return "", p.body
+	num, _, n := protowire.ConsumeTag(body)
+	name, rest := []byte(nil), body
+	if num == fieldName { // the first field, if there is one
+		var m int
+		name, m = protowire.ConsumeBytes(body[n:])
+		rest = body[n+m:]
 	}
-	b, m := protowire.ConsumeBytes(p.body[n:])
-	return string(b), p.body[n+m:]
-}
-
-func (p hostPart) renamed(name string) hostPart {
-	_, rest := p.cut()
-	out := make([]byte, 0, len(name)+len(rest)+8)
-	out = protowire.AppendTag(out, fieldName, protowire.BytesType)
-	out = protowire.AppendString(out, name)
-	return hostPart{name: name, body: append(out, rest...), from: p.from}
+	p := hostPart{name: table + "/" + string(name), from: &tagged[0]}
+	p.body = protowire.AppendTag(make([]byte, 0, len(p.name)+len(rest)+8), fieldName, protowire.BytesType)
+	p.body = append(protowire.AppendString(p.body, p.name), rest...)
+	return p
 }

@@ -90,6 +90,56 @@ func TestVirtualHostNames(t *testing.T) {
 	}
 }
 
+// TestBundle: what is made at once is what is made one by one, also after a change of one host, when the others
+// stay what they were to the byte.
+func TestBundle(t *testing.T) {
+	t.Parallel()
+	m := newMesh()
+	services := manyServices(50, httpPort(80))
+	c := sidecar("c1", "ns-1")
+	c.VHDS = true
+	b := pushcontext.NewBuilder()
+	commit := pushcontext.Commit{Mesh: m.MeshView}
+	for _, s := range services {
+		v := s.view(m)
+		commit.Services = append(commit.Services, pushcontext.Change{Key: v.Shape.Key, View: v})
+	}
+	pc, _ := b.Commit(commit)
+	names, first := bundle(t, pc.Port(80), c)
+	changed := services[7]
+	changed.vips = nil
+	v := changed.view(m)
+	pc, _ = b.Commit(pushcontext.Commit{Services: []pushcontext.Change{{Key: v.Shape.Key, View: v}}})
+	again, second := bundle(t, pc.Port(80), c)
+	if d := cmp.Diff(names, again); d != "" || len(names) != len(services) {
+		t.Fatalf("%d names: %s", len(names), d)
+	}
+	for i, n := range names {
+		if same := &first[i][0] == &second[i][0]; same == strings.Contains(n, changed.host) {
+			t.Errorf("%s: made once more is %v", n, !same)
+		}
+	}
+}
+
+func bundle(t *testing.T, v *pushcontext.PortView, c gen.Class) ([]string, [][]byte) {
+	t.Helper()
+	g := gen.VirtualHosts{}
+	c = c.Keep(g.Traits(v))
+	names, bodies, err := g.Bundle(v, c)
+	if err != nil || len(names) != len(bodies) {
+		t.Fatalf("%d names, %d bodies, %v", len(names), len(bodies), err)
+	}
+	if d := cmp.Diff(names, g.Names(v, c)); d != "" {
+		t.Error(d)
+	}
+	for i, n := range names {
+		if one, err := g.Build(v, c, n); err != nil || string(one) != string(bodies[i]) {
+			t.Errorf("%s on its own is %q, %v", n, one, err)
+		}
+	}
+	return names, bodies
+}
+
 // BenchmarkVirtualHosts1k makes the list anew after one of 1 000 services has changed.
 func BenchmarkVirtualHosts1k(b *testing.B) {
 	m := newMesh()
@@ -105,10 +155,8 @@ func BenchmarkVirtualHosts1k(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		changed := &pushcontext.PortView{Number: 80, Mesh: m.MeshView, Services: append([]*pushcontext.ShapeView(nil), v.Services...)}
 		changed.Services[i%len(services)] = services[i%len(services)].shape(m)
-		for _, n := range g.Names(changed, c) {
-			if _, err := g.Build(changed, c, n); err != nil {
-				b.Fatal(err)
-			}
+		if _, _, err := g.Bundle(changed, c); err != nil {
+			b.Fatal(err)
 		}
 	}
 }
