@@ -8,6 +8,7 @@ import (
 	"time"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
@@ -19,6 +20,7 @@ type Mesh struct {
 	builder *pushcontext.Builder
 	views   map[model.ServiceKey]*pushcontext.ServiceView
 	mesh    *pushcontext.MeshView
+	scopes  *pushcontext.Scopes
 	now     func() time.Time
 }
 
@@ -53,8 +55,21 @@ func (m *Mesh) renew(v *pushcontext.ServiceView) *pushcontext.ServiceView {
 	return &pushcontext.ServiceView{Shape: s, Endpoints: v.Endpoints}
 }
 
+// SetSidecars commits what the Sidecars of namespaces import ("NAMESPACE/HOST"); a namespace that is not there has
+// none. scoped are the namespaces of which that changed.
+func (m *Mesh) SetSidecars(imports map[string][]string, scoped ...string) {
+	spaces := map[string]*pushcontext.ScopeSpace{}
+	for namespace, hosts := range imports {
+		spec := &networking.Sidecar{Egress: []*networking.IstioEgressListener{{Hosts: hosts}}}
+		source := model.Source{Object: model.ObjectKey{Kind: model.ConfigSidecar, Namespace: namespace, Name: "default"}}
+		spaces[namespace] = &pushcontext.ScopeSpace{Sidecar: pushcontext.NewSidecarRule(source, spec)}
+	}
+	m.scopes = pushcontext.NewScopes(m.scopes, "", spaces, nil)
+	m.publish(pushcontext.Commit{Scoped: scoped})
+}
+
 func (m *Mesh) publish(c pushcontext.Commit) {
-	c.Time = m.now()
+	c.Time, c.Scopes = m.now(), m.scopes
 	m.Hub.Publish(m.builder.Commit(c))
 }
 
