@@ -152,6 +152,8 @@ func TestRealGeneratorsAtRandom(t *testing.T) {
 						r.mesh.SetMesh(func(m *pushcontext.MeshView) { m.AutoPassthrough = anyServers(p) })
 					case 1, 2, 3:
 						r.mesh.Delete(list[0])
+					case 4, 5:
+						r.mesh.SetSidecars(anySidecars(p), "*")
 					default:
 						r.mesh.Set(list[:1]...)
 						r.mesh.Set(list[len(list)-1])
@@ -164,6 +166,22 @@ func TestRealGeneratorsAtRandom(t *testing.T) {
 			})
 		})
 	}
+}
+
+// anySidecars gives some namespaces a Sidecar.
+func anySidecars(p *rand.Rand) map[string][]string {
+	out := map[string][]string{}
+	for _, n := range []string{"x", "y", "z"} {
+		switch p.IntN(4) {
+		case 0:
+			out[n] = []string{"./*"}
+		case 1:
+			out[n] = []string{"*/s1.x.svc.cluster.local", "x/s2.x.svc.cluster.local"}
+		case 2:
+			out[n] = []string{"*/*"}
+		}
+	}
+	return out
 }
 
 // gatewayNode is a router that AUTO_PASSTHROUGH servers may select.
