@@ -29,15 +29,17 @@ const maxEndpoints = 1 << 18
 func specOf(value any) (spec proto.Message, checked bool) {
 	switch v := value.(type) {
 	case *ServiceEntry:
-		if v.Spec != nil {
+		if v != nil && v.Spec != nil {
 			spec = v.Spec
 		}
 	case *WorkloadEntry:
-		if v.Spec != nil {
+		if v != nil && v.Spec != nil {
 			spec = v.Spec
 		}
 	case *Config:
-		spec = v.Spec
+		if v != nil {
+			spec = v.Spec
+		}
 	case *Broken:
 	default:
 		return nil, false
@@ -48,7 +50,7 @@ func specOf(value any) (spec proto.Message, checked bool) {
 // findings says what there is to say of an object on its own, errors first. This is the one place where it is decided
 // whether an object is in force: with an error it is not.
 func (c *Converter) findings(o Object, spec proto.Message) []model.Finding {
-	if v, broken := o.Value.(*Broken); broken {
+	if v, broken := o.Value.(*Broken); broken && v != nil {
 		return []model.Finding{refusal(o, codeUnreadable, v.Reason)}
 	}
 	if spec == nil {

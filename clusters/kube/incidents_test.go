@@ -142,6 +142,14 @@ func TestIncident86PanicIsAProblem(t *testing.T) {
 	if ps := s.Problems()[ref]; len(ps) != 1 || !strings.HasPrefix(ps[0], "conversion failed: ") {
 		t.Errorf("problems %v", ps)
 	}
+	for kind, value := range map[string]any{kube.KindServiceEntry: (*kube.ServiceEntry)(nil), kube.KindWorkloadEntry: (*kube.WorkloadEntry)(nil),
+		kube.KindGateway: (*kube.Config)(nil), kube.KindSidecar: (*kube.Broken)(nil), kube.KindVirtualService: &kube.Config{Spec: (*networking.VirtualService)(nil)}} {
+		ref := model.ObjectKey{Kind: kind, Namespace: "demo", Name: "odd"}
+		s.Set(kube.Object{Ref: ref, Value: value})
+		if ps := s.Problems()[ref]; len(ps) == 0 {
+			t.Errorf("%s: nothing is wrong with it", kind)
+		}
+	}
 	if _, ok := s.State().Row(model.RowKey{Kind: model.RowWorkload, Key: "Pod/demo/a"}); !ok {
 		t.Error("another object is gone")
 	}

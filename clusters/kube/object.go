@@ -120,15 +120,25 @@ func metaOf(kind string, value any) (string, *metav1.ObjectMeta) {
 	case *mcsv1beta1.ServiceImport:
 		return KindServiceImport, &v.ObjectMeta
 	case *ServiceEntry:
-		return KindServiceEntry, &v.Meta
+		if v != nil {
+			return KindServiceEntry, &v.Meta
+		}
 	case *WorkloadEntry:
-		return KindWorkloadEntry, &v.Meta
+		if v != nil {
+			return KindWorkloadEntry, &v.Meta
+		}
 	case *Config:
-		return kind, &v.Meta
+		if v != nil {
+			return kind, &v.Meta
+		}
 	case *Broken:
-		return kind, &v.Meta
+		if v != nil {
+			return kind, &v.Meta
+		}
 	case *Other:
-		return kind, &v.Meta
+		if v != nil {
+			return kind, &v.Meta
+		}
 	}
 	return kind, nil
 }
