@@ -26,7 +26,8 @@ type listenerBuilder struct {
 	bind  netip.Addr
 	port  uint16
 
-	protocol model.Protocol // of the HTTP that is routed by host
+	direction direction
+	protocol  model.Protocol // of the HTTP that is routed by host
 }
 
 // listener has no chains yet and is not bound: intercepted connections reach it through
@@ -241,7 +242,7 @@ func (b *listenerBuilder) forward(name string, match *listenerv3.FilterChainMatc
 
 func (b *listenerBuilder) tcpProxy(to target) *tcpv3.TcpProxy {
 	out := &tcpv3.TcpProxy{
-		StatPrefix: to.name, AccessLog: accessLog(b.mesh),
+		StatPrefix: to.name, AccessLog: accessLogs(b.class, b.mesh, b.direction, connections),
 		HashPolicy: to.policy.hash, IdleTimeout: to.policy.idle, TunnelingConfig: to.policy.tunnel,
 	}
 	if len(to.shares) == 1 {

@@ -47,7 +47,7 @@ func (b *listenerBuilder) manager(stat string, d direction, p model.Protocol) *h
 	m := &hcmv3.HttpConnectionManager{
 		StatPrefix:        stat,
 		HttpFilters:       b.httpFilters(d, p),
-		AccessLog:         accessLog(b.mesh),
+		AccessLog:         accessLogs(b.class, b.mesh, d, requests),
 		UseRemoteAddress:  no(),
 		StreamIdleTimeout: zero(),
 		UpgradeConfigs:    []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
@@ -60,6 +60,7 @@ func (b *listenerBuilder) manager(stat string, d direction, p model.Protocol) *h
 	if b.class.HTTP10 {
 		m.HttpProtocolOptions = &corev3.Http1ProtocolOptions{AcceptHttp_10: true}
 	}
+	m.Tracing = tracing(b.class, b.mesh, d)
 	b.normalize(m)
 	return m
 }

@@ -15,7 +15,7 @@ import (
 // inboundListener is where connections to the workload enter: a chain for each port that it serves,
 // and passthrough for the others.
 func inboundListener(v *pushcontext.TargetsView, c Class) *listenerv3.Listener {
-	b := &listenerBuilder{class: c, mesh: v.Mesh, bind: c.wildcard(), port: inboundListenPort(v.Mesh)}
+	b := &listenerBuilder{class: c, mesh: v.Mesh, bind: c.wildcard(), port: inboundListenPort(v.Mesh), direction: inbound}
 	l := b.listener(virtualInbound)
 	l.BindToPort, l.Transparent = nil, transparent(c)
 	l.AdditionalAddresses = otherFamily(c, b.port)

@@ -53,7 +53,7 @@ func TestMeshSettings(t *testing.T) {
 	}{
 		{"none", func(*meshconfig.MeshConfig) {}, []string{`"normalizePath":true`, `"connectTimeout":"10s"`, `"numRetries":2`, `"healthyPanicThreshold":{}`}, []string{"accessLog", "outlierDetection", "mergeSlashes", "tcpKeepalive"}},
 		{"stdout, Envoy's format", encode(meshconfig.MeshConfig_TEXT, "/dev/stdout", ""), []string{"StdoutAccessLog"}, []string{"logFormat"}},
-		{"stdout, own format", encode(meshconfig.MeshConfig_TEXT, "/dev/stdout", "%PROTOCOL%"), []string{"StdoutAccessLog", `"inlineString":"%PROTOCOL%"`}, nil},
+		{"stdout, own format", encode(meshconfig.MeshConfig_TEXT, "/dev/stdout", "%PROTOCOL%"), []string{"StdoutAccessLog", `"inlineString":"%PROTOCOL%\n"`}, nil},
 		{"stderr, JSON", encode(meshconfig.MeshConfig_JSON, "/dev/stderr", `{"p":"%PROTOCOL%"}`), []string{"StderrAccessLog", `"jsonFormat":{"p":"%PROTOCOL%"}`}, nil},
 		{"file, JSON that can't be read", encode(meshconfig.MeshConfig_JSON, "/var/log/a", `{`), []string{"FileAccessLog", `"path":"/var/log/a"`, `"authority":"%REQ(:AUTHORITY)%"`}, nil},
 		{"no normalization", normal(meshconfig.MeshConfig_ProxyPathNormalization_NONE), []string{`"normalizePath":false`}, nil},
