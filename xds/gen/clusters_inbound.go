@@ -8,6 +8,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	meshconfig "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -87,8 +88,12 @@ func inboundCluster(v *pushcontext.TargetsView, c Class, name string) *draft {
 	}
 	if p, ok := inboundPortOf(v, number); ok && c.intercepts() {
 		out := inboundBase(v.Mesh, c, p)
-		originalDst(out)
-		out.UpstreamBindConfig = inboundBind(c)
+		if v.Mesh.Config.GetInboundTrafficPolicy().GetMode() == meshconfig.MeshConfig_InboundTrafficPolicy_LOCALHOST {
+			staticCluster(out, defaultEndpoint{loopback: loopback4, port: number}.address(c))
+		} else {
+			originalDst(out)
+			out.UpstreamBindConfig = inboundBind(c)
+		}
 		applyInboundProtocol(out, p.protocol)
 		applyPool(out, v.Mesh, inboundPool(c, p, nil))
 		return out

@@ -167,6 +167,30 @@ func TestInboundPools(t *testing.T) {
 	}
 }
 
+// The mesh may have workloads reached on their loopback address.
+func TestInboundTrafficPolicy(t *testing.T) {
+	t.Parallel()
+	for want, mode := range map[string]meshconfig.MeshConfig_InboundTrafficPolicy_Mode{
+		"ORIGINAL_DST 127.0.0.6 ": meshconfig.MeshConfig_InboundTrafficPolicy_PASSTHROUGH, "STATIC  ::1": meshconfig.MeshConfig_InboundTrafficPolicy_LOCALHOST,
+	} {
+		m := newMesh(func(m *settings) {
+			m.Config.InboundTrafficPolicy = &meshconfig.MeshConfig_InboundTrafficPolicy{Mode: mode}
+		})
+		v := &pushcontext.TargetsView{Mesh: m.MeshView, Targets: []pushcontext.Target{{Host: "a", Port: 80, Endpoint: 8080}}}
+		class := sidecar("c1", "shop", func(c *gen.Class) {
+			c.IPv4, c.IPv6 = mode == meshconfig.MeshConfig_InboundTrafficPolicy_PASSTHROUGH, true
+		})
+		c := clusterNamed(t, v, class, "inbound|8080||")
+		to := ""
+		for _, l := range c.LoadAssignment.GetEndpoints() {
+			to += l.LbEndpoints[0].GetEndpoint().Address.GetSocketAddress().Address
+		}
+		if got := fmt.Sprintf("%s %s %s", c.GetType(), c.UpstreamBindConfig.GetSourceAddress().GetAddress(), to); got != want {
+			t.Errorf("%s: %q, want %q", mode, got, want)
+		}
+	}
+}
+
 // Connections to the addresses of a ServiceEntry are opened at its target port; those to pods, where they went.
 func TestTargetPortOfOriginalDestination(t *testing.T) {
 	t.Parallel()
