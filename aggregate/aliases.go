@@ -15,15 +15,15 @@ type aliases struct {
 	names  map[string][]pushcontext.Alias // the opposite; by host
 }
 
-// name is what an ExternalName Service says.
-type name struct {
+// alias is what an ExternalName Service says.
+type alias struct {
 	pushcontext.Alias
 	of string // host
 }
 
 // newAliases follows the names of services, given by host, through other such names to one that is a service of its
 // own. Names that lead nowhere, or in a circle, stand for no service.
-func newAliases(names map[string]name, d directory) *aliases {
+func newAliases(names map[string]alias, d directory) *aliases {
 	out := &aliases{target: map[string]string{}, names: map[string][]pushcontext.Alias{}}
 	for _, host := range slices.Sorted(maps.Keys(names)) {
 		at := names[host].of
@@ -72,7 +72,7 @@ func (a *aliases) differs(s patternSet, old *aliases) {
 }
 
 // nameOf reads the definitions of one host: the oldest service object decides.
-func nameOf(rows []row[*model.Service], m *mesh) (n name, ok bool) {
+func nameOf(rows []row[*model.Service], m *mesh) (n alias, ok bool) {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(r row[*model.Service]) bool { return !native(r.obj) || imported(r.obj) })
 	if len(rows) == 0 {
 		return n, false
@@ -80,7 +80,7 @@ func nameOf(rows []row[*model.Service], m *mesh) (n name, ok bool) {
 	s := slices.MinFunc(rows, func(a, b row[*model.Service]) int {
 		return cmp.Or(a.obj.Created.Compare(b.obj.Created), a.id.compare(b.id))
 	}).obj
-	return name{pushcontext.Alias{Host: s.Host, Namespace: s.Namespace, Export: exportOf(s, m)}, s.AliasOf}, s.AliasOf != ""
+	return alias{pushcontext.Alias{Host: s.Host, Namespace: s.Namespace, Export: exportOf(s, m)}, s.AliasOf}, s.AliasOf != ""
 }
 
 // aliasIndex knows the rows of names for other services. It belongs to the controller goroutine.
@@ -105,8 +105,8 @@ func (x *aliasIndex) count(s *model.Service, n int) {
 }
 
 // names gives what names of services stand for, by host.
-func (s *state) names(m *mesh) map[string]name {
-	out := map[string]name{}
+func (s *state) names(m *mesh) map[string]alias {
+	out := map[string]alias{}
 	for host := range s.aliases.hosts {
 		if n, ok := nameOf(s.directory(host), m); ok {
 			out[host] = n

@@ -53,7 +53,7 @@ type sources struct {
 	gateways  []row[*model.Service]
 	kind      func(string) []row[*model.Config]
 	changed   func(kinds ...string) bool
-	names     func(*mesh) map[string]name
+	names     func(*mesh) map[string]alias
 	askers    func() []asker
 	reserved  map[netip.Prefix]int
 	directory directory
@@ -157,12 +157,12 @@ func (b *basis) differs(old *basis) difference {
 		})
 	}
 	if b.rules != old.rules {
-		compare(d.patterns, b.rules.byHost, old.rules.byHost)
+		comparePatterns(d.patterns, b.rules.byHost, old.rules.byHost)
 	}
 	b.automatic.differs(d.patterns, old.automatic)
 	b.aliases.differs(d.patterns, old.aliases)
 	if b.routes != old.routes {
-		compare(d.patterns, b.routes.byHost, old.routes.byHost)
+		comparePatterns(d.patterns, b.routes.byHost, old.routes.byHost)
 	}
 	if b.auth != old.auth {
 		demanded := b.auth.differs(old.auth)

@@ -80,8 +80,8 @@ func distinct[T comparable](list []T) []T {
 // patternSet is a set of host patterns.
 type patternSet map[string]struct{} // by patternKey
 
-// compare adds the patterns of which two indexes hold different lists.
-func compare[T comparable](s patternSet, a, b patterns[T]) {
+// comparePatterns adds the patterns of which two indexes hold different lists.
+func comparePatterns[T comparable](s patternSet, a, b patterns[T]) {
 	for key, list := range a {
 		if !slices.Equal(list, b[key]) {
 			s[key] = struct{}{}

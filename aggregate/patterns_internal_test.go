@@ -39,7 +39,7 @@ func TestPatternsFindWhatMatches(t *testing.T) {
 			t.Fatalf("%q among %v: %v, want %v", host, all, got, want)
 		}
 		set := patternSet{}
-		compare(set, p, patterns[int]{})
+		comparePatterns(set, p, patterns[int]{})
 		if set.has(host) != (len(got) > 0) {
 			t.Fatalf("%q among %v: %v", host, all, got)
 		}
@@ -65,16 +65,16 @@ func TestPatternsDiffer(t *testing.T) {
 	a.add("*.same", 2)
 	b.add("*.same", 2)
 	s := patternSet{}
-	if compare(s, a, b); len(s) != 0 || s.wild() {
+	if comparePatterns(s, a, b); len(s) != 0 || s.wild() {
 		t.Errorf("%v", s)
 	}
 	a.add("x", 2)
 	b.add("y", 3)
-	if compare(s, a, b); len(s) != 2 || s.wild() || !s.has("x") || !s.has("y") || s.has("z") {
+	if comparePatterns(s, a, b); len(s) != 2 || s.wild() || !s.has("x") || !s.has("y") || s.has("z") {
 		t.Errorf("%v", s)
 	}
 	b.add("*", 3)
-	if compare(s, a, b); len(s) != 3 || !s.wild() || !s.has("z") {
+	if comparePatterns(s, a, b); len(s) != 3 || !s.wild() || !s.has("z") {
 		t.Errorf("%v", s)
 	}
 }

@@ -80,8 +80,8 @@ func (r *rebuild) basis(shards map[model.ShardKey]*model.ShardState, o Options) 
 }
 
 // names gives what names of services stand for.
-func (r *rebuild) names(m *mesh) map[string]name {
-	out := map[string]name{}
+func (r *rebuild) names(m *mesh) map[string]alias {
+	out := map[string]alias{}
 	for k := range r.services {
 		if n, ok := nameOf(r.directory(k.host), m); ok {
 			out[k.host] = n

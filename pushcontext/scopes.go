@@ -123,14 +123,6 @@ func NewScopes(old *Scopes, root string, spaces map[string]*ScopeSpace, routes [
 	return s
 }
 
-// Space gives what the objects of a namespace say; nil if there are none.
-func (s *Scopes) Space(namespace string) *ScopeSpace {
-	if s == nil {
-		return nil
-	}
-	return s.spaces[namespace]
-}
-
 // Of gives what is said to a workload; nil for nothing.
 func (s *Scopes) Of(k ScopeKey) *Scope {
 	if s == nil {
