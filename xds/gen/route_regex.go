@@ -5,6 +5,7 @@ import (
 	"regexp/syntax"
 	"strconv"
 	"unicode"
+	"unicode/utf8"
 
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 )
@@ -43,13 +44,16 @@ func regexSize(s string) (int, bool) {
 	}
 	size := 0
 	for i := range prog.Inst {
-		size += 2 + min(classSize(prog.Inst[i].Rune), 256)
+		size += 2 + min(charSize(prog.Inst[i].Rune), 256)
 	}
 	return size, true
 }
 
-// classSize is about what the ranges of a class of characters are of bytes.
-func classSize(ranges []rune) int {
+// charSize is at least what a character, or the ranges of a class of characters, take in bytes.
+func charSize(ranges []rune) int {
+	if len(ranges) == 1 {
+		return utf8.RuneLen(ranges[0])
+	}
 	size := 0
 	for i := 1; i < len(ranges); i += 2 {
 		if size += 2; ranges[i] > unicode.MaxASCII {
