@@ -61,9 +61,11 @@ func (d *differ) collect(hub *pushcontext.Hub) *change {
 // everything looks at all that the proxy subscribes.
 func (d *differ) everything(since uint64) {
 	var whole *roster
-	if since == 0 && d.w.old == nil && d.w.untouched() && d.w.parts == nil {
-		if whole = d.roster(); whole != nil {
+	if since == 0 && d.w.old == nil && d.w.untouched() {
+		if whole = d.roster(); whole != nil && d.fits(whole) {
 			d.take(whole)
+		} else {
+			whole = nil
 		}
 	}
 	if !d.w.wildcard {

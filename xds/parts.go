@@ -84,6 +84,26 @@ func (d *differ) outside(key pushcontext.ViewKey) bool {
 	return !ok || !d.wholes.sent.Contains(id)
 }
 
+// note adds to a roster what a view's resources are parts of; false if nobody has asked for that yet.
+func (d *differ) note(r *roster, key pushcontext.ViewKey) bool {
+	if d.w.parts == nil {
+		return true
+	}
+	if d.wholes == nil {
+		return false
+	}
+	id, ok := d.t.find(d.wholes.typ, d.w.parts.Whole(key))
+	if ok {
+		r.wholes.Add(id)
+	}
+	return ok
+}
+
+// fits reports whether the proxy has all wholes of a roster, so that it is to have all of it.
+func (d *differ) fits(r *roster) bool {
+	return d.w.parts == nil || d.wholes != nil && r.wholes.AndCardinality(d.wholes.sent) == r.wholes.GetCardinality()
+}
+
 // apart is outside for a name.
 func (d *differ) apart(id uint32) bool {
 	if d.w.parts == nil {

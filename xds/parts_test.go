@@ -90,6 +90,23 @@ func TestHostsFollowTheirTable(t *testing.T) {
 	})
 }
 
+// What is worked out for proxies with all tables is not for one with some.
+func TestHostsOfSomeTables(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.mesh.Set(on(80, "a.x"), on(81, "b.x"))
+		for range 2 {
+			s := r.hosts(nil, "80", "81")
+			defer s.p.Close()
+			s.expect(gen.VirtualHostURL, []string{"80/a.x", "81/b.x"}, nil)
+			some := r.hosts(nil, "81")
+			defer some.p.Close()
+			some.expect(gen.VirtualHostURL, []string{"81/b.x"}, nil)
+			some.quiet()
+		}
+	})
+}
+
 // A table that is given up and asked for again before the proxy has answered for its hosts is a new one.
 func TestHostsOfATableThatCameBackMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -20,6 +20,7 @@ type roster struct {
 	sums      []uint64
 	all       *roaring.Bitmap // of ids
 	faulty    bool            // some could not be built
+	wholes    *roaring.Bitmap // of a type of parts: what they are parts of
 }
 
 // rosters keeps those of the newest snapshot.
@@ -144,7 +145,7 @@ func (d *differ) roster() *roster {
 
 // enrol works out a roster; nil if a view can't be listed.
 func (d *differ) enrol() *roster {
-	r := &roster{all: roaring.New()}
+	r := &roster{all: roaring.New(), wholes: roaring.New()}
 	if !d.w.wildcard {
 		for it := d.w.sub.Iterator(); it.HasNext(); {
 			id := it.Next()
@@ -171,7 +172,7 @@ func (d *differ) enrol() *roster {
 			if b == nil {
 				continue
 			}
-			if b.unlisted {
+			if b.unlisted || len(b.resources) > 0 && !d.note(r, key) {
 				return nil
 			}
 			for _, x := range b.resources {
