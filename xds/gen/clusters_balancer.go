@@ -73,7 +73,6 @@ func applyHash(out *draft, h *networking.LoadBalancerSettings_ConsistentHashLB) 
 func slowStart(b *networking.LoadBalancerSettings) *clusterv3.Cluster_SlowStartConfig {
 	w := b.GetWarmup()
 	if w == nil {
-		//lint:ignore SA1019 rules still set it
 		w = &networking.WarmupConfiguration{Duration: b.GetWarmupDurationSecs()}
 	}
 	window := positive(w.Duration)

@@ -1,5 +1,7 @@
 package gen_test
 
+//lint:file-ignore SA1019 users still set deprecated fields
+
 import (
 	"fmt"
 	"strings"
