@@ -70,7 +70,7 @@ func set(words string) map[string]struct{} {
 // value is meant literally.
 func headerFormat(v string) string {
 	for _, m := range command.FindAllStringSubmatchIndex(v, -1) {
-		if !validCommand(v, m) {
+		if !validCommand(v, m) && (!validLogCommand(v, m) || v[m[2]:m[3]] == withoutQuery) {
 			return strings.ReplaceAll(v, "%", "%%")
 		}
 	}

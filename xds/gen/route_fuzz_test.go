@@ -50,7 +50,8 @@ func hostileSpecs() map[string]string {
 	for i, v := range []string{"%", "%%%", "%REQ()%", "%REQ(a?b?c)%", "%START_TIME(%s)%", "%START_TIME(%%)%", "%START_TIME:5%", "%GRPC_STATUS(X)%", "%GRPC_STATUS%",
 		"%FILTER_STATE(a:X)%", "%FILTER_STATE(:PLAIN)%", "%PROTOCOL(a)%", "%PROTOCOL:3%", "%PROTOCOL%", "%METADATA(X:a)%", "%METADATA(ROUTE:a:b)%", "%UPSTREAM_METADATA(a):3%",
 		"%UPSTREAM_METADATA([\\\"a\\\",\\\"b\\\"])%", "%ENVIRONMENT(A)%", "%QUERY_PARAM(a)%", "%PER_REQUEST_STATE(a)%", "%DYNAMIC_METADATA(a:b):3%", "%RESP(a)%", "%TRAILER(a?b)%",
-		"%req(a)%", "a%PROTOCOL%b%", "%CLUSTER_METADATA(a)%", "%LOCAL_REPLY_BODY%", "%GRPC_STATUS_NUMBER(a)%", "%REQ(a%)%", "%START_TIME(é)%", "%REQ(:path)%", "%REQ(a):99999%"} {
+		"%req(a)%", "a%PROTOCOL%b%", "%CLUSTER_METADATA(a)%", "%LOCAL_REPLY_BODY%", "%GRPC_STATUS_NUMBER(a)%", "%REQ(a%)%", "%START_TIME(é)%", "%REQ(:path)%", "%REQ(a):99999%", "%UPSTREAM_HOST_NAME% %UPSTREAM_WIRE_BYTES_SENT%",
+		"%ROUNDTRIP_DURATION%", "%COMMON_DURATION(DS_RX_BEG:DS_RX_END:ms)%", "%COMMON_DURATION(x)%", "%EMIT_TIME(%s)%", "%REQ_WITHOUT_QUERY(a)%", "%TLS_JA3_FINGERPRINT%", "%ACCESS_LOG_TYPE%"} {
 		out[fmt.Sprint("header ", i, v)] = http(route + `, headers: {request: {set: {x: "` + v + `"}}, response: {add: {y: "` + v + `"}}}`)
 	}
 	return out
