@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
+	"k8s.io/client-go/rest"
 
 	"github.com/isthmus-mesh/isthmus/aggregate"
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -41,22 +42,28 @@ type hub struct {
 	sources    []source
 	names      *dns.Registry // of gateways
 	findings   *debug.Findings
+	registered *registration // nil without --auto-registration
 
 	stopping atomic.Bool
 }
 
 func newHub(o *serveOptions, log *slog.Logger) *hub {
 	h := &hub{opts: o, log: log, metrics: prometheus.NewRegistry()}
+	var workloads xds.Workloads
+	if o.autoRegistration {
+		h.registered = newRegistration(o, func() *pushcontext.PushContext { return h.snapshots.Current() }, log)
+		workloads = h.registered
+	}
 	h.xds = xds.NewServer(xds.Options{
 		Generators: gen.All(), Log: log, Registerer: h.metrics, MaxAge: o.maxConnectionAge,
 		MaxRequest: o.maxRequestBytes, MemoBytes: max(o.encodedCacheBytes, 1), // 0 would be the default
 		Ready: func() bool { return h.ready() == nil }, KnownClusters: h.clusters, ClusterAliases: o.clusterAliases(),
-		InlineHosts: !o.vhds,
-		OnPushCost:  func(d time.Duration) { h.controller.PushCost(d) },
+		InlineHosts: !o.vhds, Workloads: workloads,
+		OnPushCost: func(d time.Duration) { h.controller.PushCost(d) },
 	})
 	servers, _ := o.resolvers() // checked before
 	h.names = dns.New(dns.Options{Cluster: model.ClusterID(o.clusterID), Resolver: dns.NewClient(dns.Files{}, servers...), Log: log})
-	h.snapshots = pushcontext.NewHub(h.xds.Notify)
+	h.snapshots = pushcontext.NewHub(h.publish)
 	h.xds.UseHub(h.snapshots)
 	h.controller = aggregate.New(aggregate.Options{
 		Hub: h.snapshots, Log: log, Registerer: h.metrics, ConfigCluster: model.ClusterID(o.clusterID), Expected: o.expected(), DomainSuffix: o.domain, TrustDomain: o.trustDomain, OnHosts: h.names.Want,
@@ -75,7 +82,7 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 	if o.watch != nil {
 		life = o.watch(life)
 	}
-	deps := sourceDeps{opts: o, life: &settings{Lifecycle: life}, log: log, registerer: h.metrics}
+	deps := sourceDeps{opts: o, life: &settings{Lifecycle: life}, log: log, registerer: h.metrics, primary: h.usePrimary}
 	kinds := sources()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		if s := kinds[kind](deps); s != nil {
@@ -83,6 +90,24 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 		}
 	}
 	return h
+}
+
+// publish is told of each snapshot.
+func (h *hub) publish(pc *pushcontext.PushContext, d *pushcontext.Delta) {
+	h.xds.Notify(pc, d)
+	if h.registered != nil {
+		h.registered.published(pc)
+	}
+}
+
+// usePrimary is told of each credential of the config cluster.
+func (h *hub) usePrimary(cfg *rest.Config) {
+	if h.registered == nil || h.registered.shared == nil {
+		return
+	}
+	if err := h.registered.shared.use(cfg); err != nil {
+		h.log.Error("workloads can't be registered with a new credential of the config cluster", "err", err)
+	}
 }
 
 // orNever makes 0 a time that does not come.
@@ -154,6 +179,9 @@ func serve(ctx context.Context, o *serveOptions, log *slog.Logger) error {
 	defer ls.close()
 	h := newHub(o, log)
 	h.controller.Attach(h.names)
+	if h.registered != nil && h.registered.rows != nil {
+		h.controller.Attach(h.registered.rows)
+	}
 	for _, s := range h.sources {
 		if err := s.Scan(); err != nil {
 			return err
@@ -200,6 +228,9 @@ func (h *hub) start(ctx context.Context, g *parts, ls listeners, rpc *grpc.Serve
 	g.run(ctx, h.controller.Run)
 	for _, s := range h.sources {
 		g.run(ctx, s.Run)
+	}
+	if h.registered != nil {
+		g.run(ctx, h.registered.keeper.Run)
 	}
 	g.run(ctx, func(ctx context.Context) error {
 		logWaiting(ctx, h.controller.ReadyCh(), h.controller.Shards, h.log)

@@ -210,6 +210,9 @@ func (k *kubeSource) Run(ctx context.Context) error {
 func (k *kubeSource) usePrimary(cfg *rest.Config, first bool) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.Burst = k.opts.kube.qps, k.opts.kube.burst
+	if k.primary != nil {
+		k.primary(cfg)
+	}
 	if k.settingsInPrimary() {
 		mesh := kube.NewMesh(kube.MeshOptions{
 			Cluster: model.ClusterID(k.opts.clusterID), Config: cfg, SystemNamespace: k.opts.systemNamespace, Revision: k.opts.kube.revision,

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters"
@@ -27,6 +28,7 @@ type sourceDeps struct {
 	life       *settings
 	log        *slog.Logger
 	registerer prometheus.Registerer
+	primary    func(*rest.Config) // told of each credential of the config cluster
 }
 
 // sources maps each kind to its constructor; one returns nil if its flags are not set.

@@ -42,6 +42,8 @@ type serveOptions struct {
 	shutdownGrace    time.Duration
 
 	vhds              bool
+	autoRegistration  bool
+	registrationGrace time.Duration
 	maxRequestBytes   int
 	encodedCacheBytes int64
 
@@ -118,6 +120,8 @@ func (o *serveOptions) bind(c *cobra.Command) {
 	f.DurationVar(&o.configMax, "config-debounce-max", time.Second, "how long such a change waits for quiet at most")
 	f.DurationVar(&o.maxConnectionAge, "max-connection-age", 0, "how long about, until a proxy is asked to connect again; 0 = never")
 	f.DurationVar(&o.shutdownGrace, "shutdown-grace", 5*time.Second, "how long streams may take to end after SIGTERM")
+	f.BoolVar(&o.autoRegistration, "auto-registration", false, "make a WorkloadEntry for each proxy that names its WorkloadGroup (AUTO_REGISTER_GROUP), for as long as it is connected. Whoever reaches --grpc-addr may then add endpoints: see to it that only proxies do")
+	f.DurationVar(&o.registrationGrace, "auto-registration-grace", 10*time.Second, "how long a WorkloadEntry of --auto-registration outlives the connection of its proxy")
 	f.BoolVar(&o.vhds, "vhds", true, "send virtual hosts one by one to sidecars that take them so: delta clients that are Envoy 1.40 or newer")
 	f.IntVar(&o.maxRequestBytes, "max-request-bytes", xds.DefaultMaxRequest, "`BYTES` of one request of a proxy at most; the default has room for 250 000 names")
 	f.Int64Var(&o.encodedCacheBytes, "encoded-cache-bytes", xds.DefaultMemoBytes, "`BYTES` of encoded resources that are kept for the next proxy; what is beyond is encoded for each anew")
@@ -152,6 +156,9 @@ func (o *serveOptions) check() error {
 	if o.clusterID == "" && o.kube.hasPrimary() {
 		o.clusterID = defaultClusterID
 	}
+	if o.autoRegistration && o.clusterID == "" {
+		return usageError("--auto-registration needs --cluster-id: the cluster that registered workloads are in")
+	}
 	return nil
 }
 
@@ -183,6 +190,7 @@ func (o *serveOptions) checkValues() error {
 	}{
 		{"sync-timeout", o.syncTimeout}, {"stale-after", o.staleAfter}, {"endpoint-debounce", o.endpointQuiet}, {"endpoint-debounce-max", o.endpointMax},
 		{"config-debounce", o.configQuiet}, {"config-debounce-max", o.configMax}, {"max-connection-age", o.maxConnectionAge}, {"shutdown-grace", o.shutdownGrace},
+		{"auto-registration-grace", o.registrationGrace},
 	} {
 		if f.d < 0 {
 			return usageError("--%s must not be negative", f.name)
