@@ -90,6 +90,31 @@ func TestHostsFollowTheirTable(t *testing.T) {
 	})
 }
 
+// A host that an Envoy asks for on demand, because a request waits for it, is answered though there is none: with
+// a resource that says so. A removal would not end the wait.
+func TestHostsOnDemand(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.mesh.Set(on(80, "a.x"))
+		s := r.hosts(nil, "80")
+		defer s.p.Close()
+		s.expect(gen.VirtualHostURL, []string{"80/a.x"}, nil)
+		s.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: gen.VirtualHostURL, ResourceNamesSubscribe: []string{"80/zzz.x"}})
+		m := s.expect(gen.VirtualHostURL, []string{"80/zzz.x"}, nil)
+		if x := m.Resources[0]; x.Resource != nil || !slices.Equal(x.Aliases, []string{"80/zzz.x"}) {
+			t.Errorf("the answer is %v", x)
+		}
+		s.quiet()
+		s.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: gen.VirtualHostURL, ResourceNamesSubscribe: []string{"80/a.x"}})
+		s.expect(gen.VirtualHostURL, []string{"80/a.x"}, nil)
+		r.mesh.Set(on(80, "zzz.x"))
+		if m := s.expect(gen.VirtualHostURL, []string{"80/zzz.x"}, nil); m.Resources[0].Resource == nil {
+			t.Errorf("a host that is there is answered with %v", m)
+		}
+		s.quiet()
+	})
+}
+
 // What is worked out for proxies with all tables is not for one with some.
 func TestHostsOfSomeTables(t *testing.T) {
 	bubble(t, func(t *testing.T) {

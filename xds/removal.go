@@ -38,6 +38,8 @@ func (st *stream) negatives(w *watch, ids []uint32, r *reply) {
 			if w.sub.Contains(id) { // else it was given up, and may come again with everything
 				r.ids, r.sums = append(r.ids, id), append(r.sums, x.Sum)
 			}
+		case w.parts != nil && w.sub.Contains(id): // a request may wait for it, which a removal does not end
+			r.resources = append(r.resources, &resource{Resource: wire.NewAbsent(name), name: name})
 		case st.protocol == wire.Delta:
 			r.removed, r.gone = append(r.removed, name), append(r.gone, id)
 		}

@@ -27,6 +27,7 @@ type Resource struct {
 const (
 	anyType, anyValue                             = 1, 2
 	resourceVersion, resourceAny, resourceName    = 1, 2, 3
+	resourceAlias                                 = 4
 	responseVersion, responseResources            = 1, 2
 	responseType, responseNonce, responseRemovals = 4, 5, 6
 	hashBytes                                     = 8
@@ -58,6 +59,18 @@ func NewResource(typeURL, name string, body []byte) *Resource {
 
 	r.body = b[len(b)-len(body):]
 	r.delta, r.sotw = mem.SliceBuffer(b), mem.SliceBuffer(b[tail:])
+	return r
+}
+
+// NewAbsent is the answer of a delta server for a name that there is nothing behind, of a type whose client
+// waits for one: a resource without content that has its own name for an alias (virtual hosts on demand).
+func NewAbsent(name string) *Resource {
+	r := &Resource{Name: name, Version: "0"}
+	inner := appendString(nil, resourceVersion, r.Version)
+	inner = appendString(inner, resourceName, name)
+	inner = appendString(inner, resourceAlias, name)
+	b := protowire.AppendTag(nil, responseResources, protowire.BytesType)
+	r.delta, r.sotw = mem.SliceBuffer(protowire.AppendBytes(b, inner)), mem.SliceBuffer(nil)
 	return r
 }
 
