@@ -157,7 +157,7 @@ func applyTraffic(out *draft, d destination, c Class) {
 	} else {
 		applyZones(out.Cluster, p.zones, c)
 	}
-	applyUpgrade(out, d)
+	applyUpgrade(out, d, p.pool.GetHttp())
 	applyPool(out, d.shape.Mesh, p.pool)
 	applyRetryBudget(out, d.rule.retries)
 	if out.LbPolicy != clusterv3.Cluster_CLUSTER_PROVIDED {

@@ -78,8 +78,7 @@ func pings(d *durationpb.Duration) bool {
 
 // applyUpgrade has HTTP/1.1 requests sent as HTTP/2: where a rule says so, whatever the port is, or where the mesh does
 // on ports that say HTTP. What the client's protocol decides is not upgraded.
-func applyUpgrade(out *draft, d destination) {
-	p := makePolicy(d.shape, d.rule).pool.GetHttp()
+func applyUpgrade(out *draft, d destination, p *networking.ConnectionPoolSettings_HTTPSettings) {
 	switch {
 	case p.GetUseClientProtocol(), p.GetH2UpgradePolicy() == networking.ConnectionPoolSettings_HTTPSettings_DO_NOT_UPGRADE:
 	case p.GetH2UpgradePolicy() == networking.ConnectionPoolSettings_HTTPSettings_UPGRADE,
