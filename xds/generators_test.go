@@ -12,6 +12,8 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	networking "istio.io/api/networking/v1alpha3"
+
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/xds"
@@ -150,6 +152,8 @@ func TestRealGeneratorsAtRandom(t *testing.T) {
 					switch p.IntN(12) {
 					case 0:
 						r.mesh.SetMesh(func(m *pushcontext.MeshView) { m.AutoPassthrough = anyServers(p) })
+					case 6, 7:
+						r.mesh.SetGateways(anyGateways(p))
 					case 1, 2, 3:
 						r.mesh.Delete(list[0])
 					case 4, 5:
@@ -165,6 +169,33 @@ func TestRealGeneratorsAtRandom(t *testing.T) {
 				r.agrees(all...)
 			})
 		})
+	}
+}
+
+// anyGateways gives servers, some of which share sockets, to some routers.
+func anyGateways(p *rand.Rand) func(*pushcontext.MeshView) []*pushcontext.GatewayServer {
+	var list []*pushcontext.GatewayServer
+	for i := range p.IntN(5) {
+		s := &pushcontext.GatewayServer{Namespace: "x", Gateway: fmt.Sprint("g", i), Selector: []model.Labels{nil, {"gw": "4"}, {"gw": "5"}}[p.IntN(3)],
+			Spec: &networking.Server{Port: &networking.Port{Number: []uint32{80, 9000}[p.IntN(2)], Name: "p", Protocol: []string{"HTTP", "TLS", "HTTPS"}[p.IntN(3)]}}}
+		switch s.Spec.Port.Protocol {
+		case "TLS":
+			s.Spec.Tls = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_AUTO_PASSTHROUGH}
+		case "HTTPS":
+			s.Spec.Tls = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_SIMPLE, ServerCertificate: "/c", PrivateKey: "/k"}
+		}
+		host := []string{"*", "a.example", "*.local"}[p.IntN(3)]
+		s.Spec.Hosts, s.Hosts = []string{host}, []pushcontext.GatewayHost{{Namespace: "*", Host: host}}
+		v := &pushcontext.VirtualService{Namespace: "x", Hosts: []string{host}, Gateways: []string{s.Name()}, Export: pushcontext.NewExport([][]string{nil, {"."}}[p.IntN(2)], nil, "x"),
+			Spec: &networking.VirtualService{Http: []*networking.HTTPRoute{{DirectResponse: &networking.HTTPDirectResponse{Status: 200 + uint32(p.IntN(3))}}}}}
+		s.Bound = []*pushcontext.VirtualService{v}
+		list = append(list, s)
+	}
+	return func(m *pushcontext.MeshView) (out []*pushcontext.GatewayServer) {
+		for _, s := range list {
+			out = append(out, &pushcontext.GatewayServer{Namespace: s.Namespace, Gateway: s.Gateway, Selector: s.Selector, Spec: s.Spec, Hosts: s.Hosts, Bound: s.Bound, Mesh: m})
+		}
+		return out
 	}
 }
 
@@ -225,7 +256,7 @@ func TestForwardingRouter(t *testing.T) {
 			var got []string
 			for _, url := range []string{gen.ClusterURL, gen.EndpointURL, gen.ListenerURL} {
 				for n := range e.State()[url] {
-					if strings.HasPrefix(n, "outbound_.") || strings.HasPrefix(n, "passthrough_") {
+					if strings.HasPrefix(n, "outbound_.") || strings.HasPrefix(n, "gateway_") {
 						got = append(got, n)
 					}
 				}
@@ -235,28 +266,36 @@ func TestForwardingRouter(t *testing.T) {
 				t.Fatalf("forwards %v, want %v", got, want)
 			}
 		}
-		const name, listener = "outbound_.80_._.foo.x.svc.cluster.local", "passthrough_0.0.0.0_15443"
+		const name, listener = "outbound_.80_._.foo.x.svc.cluster.local", "gateway_0.0.0.0_15443"
 		foo := svc("foo.x.svc.cluster.local", 0, "10.0.0.1")
 		foo.Mutual = true
 		server := func(m *pushcontext.MeshView) {
 			m.AutoPassthrough = []pushcontext.AutoPassthrough{{Selector: model.Labels{"gw": "4"}, Port: 15443, Hosts: []string{"*"}}}
 		}
+		servers := func(m *pushcontext.MeshView) []*pushcontext.GatewayServer {
+			return []*pushcontext.GatewayServer{{Namespace: "x", Gateway: "g", Selector: model.Labels{"gw": "4"}, Hosts: []pushcontext.GatewayHost{{Namespace: "*", Host: "*"}}, Mesh: m,
+				Spec: &networking.Server{Port: &networking.Port{Number: 15443, Protocol: "TLS"}, Tls: &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_AUTO_PASSTHROUGH}}}}
+		}
 		r.mesh.Set(foo)
 		forwards(e)
 		r.mesh.SetMesh(server)
-		forwards(e, name, name, listener)
+		forwards(e, name, name)
+		r.mesh.SetGateways(servers)
+		forwards(e, listener, name, name)
 		forwards(other)
 		before := e.State()[gen.EndpointURL][name]
 		foo.Endpoints = append(foo.Endpoints, "10.0.0.2")
 		r.mesh.Set(foo)
-		forwards(e, name, name, listener)
+		forwards(e, listener, name, name)
 		if e.State()[gen.EndpointURL][name] == before {
 			t.Error("a new endpoint is not forwarded to")
 		}
 		r.mesh.Delete(foo)
 		forwards(e, listener)
 		r.mesh.Set(foo)
-		forwards(e, name, name, listener)
+		forwards(e, listener, name, name)
+		r.mesh.SetGateways(nil)
+		forwards(e, name, name)
 		r.mesh.SetMesh()
 		forwards(e)
 	})

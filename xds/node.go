@@ -328,6 +328,7 @@ func (id *identity) audience(pc *pushcontext.PushContext, k *classes) *audience 
 	if id.class.Type == gen.Router {
 		a.class.Passthrough = gen.Selecting(pc.Mesh, id.labels)
 		a.class.GatewayPorts = gatewayPorts(in)
+		a.class.ExposeServices = id.class.ExposeServices && !gen.Configured(pc.Gateways, id.labels)
 	} else {
 		a.class.Scope = pc.ScopeOf(pushcontext.ScopeKey{Namespace: id.class.Namespace, Labels: id.labels})
 	}

@@ -67,7 +67,7 @@ func (st *stream) settled(pc *pushcontext.PushContext) bool {
 		return false
 	}
 	d, ok := st.s.hub.Between(seen, pc.Version)
-	return ok && !d.Moves(st.id.instances) && !d.Scoped(st.id.class.Namespace)
+	return ok && !d.Moves(st.id.instances) && !d.Scoped(st.id.class.Namespace) && !(d.Gateways && st.id.class.ExposeServices)
 }
 
 // settle makes the proxy's class current.

@@ -10,11 +10,13 @@
 //	ServiceView ─ Endpoints ─► outbound_.<port>_._.<host>          selectForwarded decides, ExplainPassthrough tells
 //	ShapeView ─── Clusters ──► outbound_.<port>_._.<host>          at routers that forward mutual TLS between networks
 //	PortView ──── Listeners ─► <address>_<port>                   arrange: visible services, one for each host and address
-//	         └─── Routes ────► <port>, <host>:<port>, http.<port>  portPlan: which listeners and tables that makes
+//	         └─── Routes ────► <port>, <host>:<port>, exposed.<port>  portPlan: which listeners and tables that makes
+//	GatewaysView ─ Listeners ─► gateway_<bind>_<port>             routerPlan: which servers share a socket or a table
+//	         └─── Routes ────► http.<port>, https.<port>.<name>.<gateway>.<namespace>
 //	TargetsView ─ Clusters ──► inbound|<port>||
 //	         └─── Listeners ─► virtualInbound
 //	MeshView ──── Clusters ──► BlackHoleCluster, PassthroughCluster, InboundPassthroughCluster
-//	         └─── Listeners ─► virtualOutbound, passthrough_<address>_<port>
+//	         └─── Listeners ─► virtualOutbound
 //
 // Names and contents follow what Istio's proxies and tools expect; whatever a stock Envoy would refuse
 // is not made. A resource that can't be made is an error of that resource alone.

@@ -30,6 +30,7 @@ type scenario struct {
 	targets  []pushcontext.Target
 	peers    []*model.Endpoint // of the proxy's own service
 	only     []gen.Generator   // that are asked; nil for all
+	gateways []*pushcontext.GatewayServer
 }
 
 func (s scenario) resources(t testing.TB) []resource {
@@ -51,6 +52,9 @@ func (s scenario) views() []pushcontext.View {
 	}
 	if s.peers != nil {
 		views = append(views, &pushcontext.PeersView{Endpoints: group(s.peers)})
+	}
+	if servers := append(forwardingServers(s.mesh), s.gateways...); len(servers) > 0 {
+		views = append(views, gatewaysView(s.mesh, servers))
 	}
 	for n, with := range ports {
 		views = append(views, portView(n, s.mesh, with...))
@@ -89,6 +93,8 @@ func kindOf(v pushcontext.View) pushcontext.ViewKind {
 		return pushcontext.ViewTargets
 	case *pushcontext.PeersView:
 		return pushcontext.ViewPeers
+	case *pushcontext.GatewaysView:
+		return pushcontext.ViewGateways
 	}
 	return pushcontext.ViewMesh
 }
@@ -161,7 +167,7 @@ func scenarios() []scenario {
 			c.Extensions = gen.ExtIstioALPN | gen.ExtIstioMetadataExchange | gen.ExtIstioPeerMetadata | gen.ExtIstioStats
 		}), services: []svc{shop, db}, targets: targets[:1]},
 		{name: "tproxy", mesh: newMesh(), class: sidecar("c1", "shop", func(c *gen.Class) { c.Interception = gen.InterceptTProxy }), targets: targets[:2]},
-	}, append(slices.Concat(secureScenarios(), policyScenarios(), clusterScenarios()), zoneScenario())...)
+	}, append(slices.Concat(secureScenarios(), policyScenarios(), clusterScenarios(), gatewayScenarios()), zoneScenario())...)
 }
 
 func TestGolden(t *testing.T) {

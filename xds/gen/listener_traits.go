@@ -127,6 +127,9 @@ func (s *sources) narrow(c Class, t Traits) Class {
 // Narrow implements Narrower: a proxy's own address matters only where it would get a listener, and of its labels those
 // that some route looks at.
 func (g Listeners) Narrow(v pushcontext.View, c Class) Class {
+	if r, ok := v.(*pushcontext.GatewaysView); ok {
+		return routersOf(r).narrow(c)
+	}
 	p, ok := v.(*pushcontext.PortView)
 	if !ok {
 		c.IP, c.Labels = netip.Addr{}, ""
@@ -144,6 +147,9 @@ func (g Listeners) Narrow(v pushcontext.View, c Class) Class {
 
 // Scope implements Narrower.
 func (Listeners) Scope(v pushcontext.View) string {
+	if r, ok := v.(*pushcontext.GatewaysView); ok {
+		return routersOf(r).scope()
+	}
 	if p, ok := v.(*pushcontext.PortView); ok {
 		return strings.Join(portStreams(p).labels, "\x00")
 	}

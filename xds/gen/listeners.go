@@ -25,7 +25,7 @@ func (Listeners) TypeURL() string { return ListenerURL }
 
 // Kinds implements Generator.
 func (Listeners) Kinds() []pushcontext.ViewKind {
-	return []pushcontext.ViewKind{pushcontext.ViewPort, pushcontext.ViewTargets, pushcontext.ViewMesh}
+	return []pushcontext.ViewKind{pushcontext.ViewPort, pushcontext.ViewTargets, pushcontext.ViewGateways, pushcontext.ViewMesh}
 }
 
 // Key implements Generator.
@@ -36,9 +36,8 @@ func (Listeners) Key(name string) (pushcontext.ViewKey, bool) {
 	case virtualInbound:
 		return pushcontext.ViewKey{Kind: pushcontext.ViewTargets}, true
 	}
-	if plain, ok := strings.CutPrefix(name, passthroughListenerPrefix); ok {
-		_, _, ok = parseListener(plain)
-		return pushcontext.ViewKey{Kind: pushcontext.ViewMesh}, ok
+	if strings.HasPrefix(name, gatewayListenerPrefix) {
+		return pushcontext.ViewKey{Kind: pushcontext.ViewGateways}, true
 	}
 	_, port, ok := parseListener(name)
 	return pushcontext.ViewKey{Kind: pushcontext.ViewPort, Port: port}, ok
@@ -49,7 +48,7 @@ func (Listeners) Traits(v pushcontext.View) Traits {
 	switch v := v.(type) {
 	case *pushcontext.PortView:
 		s := summaryOf(v)
-		t := s.traits() | portStreams(v).traits() | TraitExtensions | passthroughPortTraits(v.Mesh, v.Number)
+		t := s.traits() | portStreams(v).traits() | TraitExtensions
 		if s.direct {
 			t |= TraitIP | TraitNetworkView
 			if v.Mesh.MultiNetwork() {
@@ -60,11 +59,9 @@ func (Listeners) Traits(v pushcontext.View) Traits {
 	case *pushcontext.TargetsView:
 		return TraitType | TraitInterception | TraitFamilies | TraitExtensions | TraitTLS | TraitScope
 	case *pushcontext.MeshView:
-		t := TraitType | TraitInterception | TraitFamilies | TraitExtensions | TraitScope
-		if len(v.AutoPassthrough) > 0 {
-			t |= TraitPassthrough
-		}
-		return t
+		return TraitType | TraitInterception | TraitFamilies | TraitExtensions | TraitScope
+	case *pushcontext.GatewaysView:
+		return planTraits | TraitExtensions
 	}
 	return 0
 }
@@ -82,7 +79,8 @@ func (Listeners) Names(v pushcontext.View, c Class) []string {
 		if c.intercepts() {
 			return []string{virtualOutbound}
 		}
-		return passthroughListeners(v, c)
+	case *pushcontext.GatewaysView:
+		return routerPlanOf(v, c).listenerNames()
 	}
 	return nil
 }
@@ -93,7 +91,7 @@ func portListeners(v *pushcontext.PortView, c Class) []string {
 		return siteListeners(p, v)
 	}
 	if !c.intercepts() {
-		if p.wildcardNeeded() && !reserved(v.Mesh, v.Number) && !c.forwards(v.Mesh, v.Number) {
+		if p.wildcardNeeded() && !reserved(v.Mesh, v.Number) {
 			return []string{listenerName(c.bind(), v.Number)}
 		}
 		return nil
@@ -143,12 +141,11 @@ func (Listeners) Build(v pushcontext.View, c Class, name string) ([]byte, error)
 			out = inboundListener(v, c)
 		}
 	case *pushcontext.MeshView:
-		switch {
-		case name == virtualOutbound && c.intercepts():
+		if name == virtualOutbound && c.intercepts() {
 			out = outboundListener(v, c)
-		case strings.HasPrefix(name, passthroughListenerPrefix):
-			out = forwardingListener(v, c, name)
 		}
+	case *pushcontext.GatewaysView:
+		return gatewayListenerOf(v, c, name)
 	default:
 		return nil, errView(ListenerURL, v)
 	}
@@ -173,7 +170,7 @@ func portListener(v *pushcontext.PortView, c Class, name string) ([]byte, error)
 	}
 	all := p.wildcardNeeded() && !reserved(v.Mesh, port)
 	switch {
-	case all && !c.intercepts() && bind == c.bind() && !c.forwards(v.Mesh, port):
+	case all && !c.intercepts() && bind == c.bind():
 		return marshal(b.whole(p))
 	case all && c.intercepts() && bind == c.wildcard():
 		return marshal(b.wildcard(p))

@@ -57,7 +57,17 @@ func crossing(m *settings) {
 }
 
 func forwarding(servers uint64) func(*gen.Class) {
-	return func(c *gen.Class) { c.Type, c.ExposeServices, c.Passthrough = gen.Router, false, servers }
+	return func(c *gen.Class) {
+		c.Type, c.ExposeServices, c.Passthrough = gen.Router, false, servers
+		labels := model.Labels{}
+		if servers&3 != 0 {
+			labels["istio"] = "eastwestgateway"
+		}
+		if servers&4 != 0 {
+			labels["app"] = "other"
+		}
+		c.Labels = gen.NewLabels(labels)
+	}
 }
 
 func secureServices() []svc {

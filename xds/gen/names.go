@@ -17,7 +17,7 @@ const (
 	localCluster              = "local_cluster" // a static cluster of proxies with self-discovery
 	virtualOutbound           = "virtualOutbound"
 	virtualInbound            = "virtualInbound"
-	routerRoutePrefix         = "http."
+	routerRoutePrefix         = "exposed."
 )
 
 // outboundName is the cluster (and endpoint assignment) of a service port.
@@ -134,7 +134,7 @@ type routeName struct {
 	Host string // of a sniffed service's own table
 }
 
-// parseRoute reads "<port>", "<host>:<port>" or "http.<port>".
+// parseRoute reads "<port>", "<host>:<port>" or "exposed.<port>".
 func parseRoute(name string) (routeName, bool) {
 	if port, ok := parsePort(name); ok {
 		return routeName{Port: port}, true

@@ -20,6 +20,7 @@ func TestKey(t *testing.T) {
 	}
 	port := func(n uint16) pushcontext.ViewKey { return pushcontext.ViewKey{Kind: pushcontext.ViewPort, Port: n} }
 	targets, mesh := pushcontext.ViewKey{Kind: pushcontext.ViewTargets}, pushcontext.ViewKey{Kind: pushcontext.ViewMesh}
+	gateways := pushcontext.ViewKey{Kind: pushcontext.ViewGateways}
 	for _, c := range []struct {
 		g    gen.Generator
 		name string
@@ -36,13 +37,23 @@ func TestKey(t *testing.T) {
 		{gen.Endpoints{}, "local_cluster", pushcontext.ViewKey{Kind: pushcontext.ViewPeers}, true},
 		{gen.Clusters{}, "outbound_.80_._.a.example", shape("a.example"), true},
 		{gen.Endpoints{}, "outbound_.80_._.a.example", service("a.example"), true},
-		{gen.Listeners{}, "passthrough_0.0.0.0_15443", mesh, true},
+		{gen.Listeners{}, "gateway_0.0.0.0_15443", gateways, true},
+		{gen.Listeners{}, "gateway_unix:///run/gw.sock_80", gateways, true},
 		{gen.Listeners{}, "0.0.0.0_80", port(80), true},
 		{gen.Listeners{}, "2001:db8::1_80", port(80), true},
 		{gen.Listeners{}, "virtualOutbound", mesh, true},
 		{gen.Listeners{}, "virtualInbound", targets, true},
 		{gen.Routes{}, "80", port(80), true},
-		{gen.Routes{}, "http.8080", port(8080), true},
+		{gen.Routes{}, "exposed.8080", port(8080), true},
+		{gen.Routes{}, "http.8080", gateways, true},
+		{gen.Routes{}, "http.8080.10.0.0.1", gateways, true},
+		{gen.Routes{}, "http.8080.2001:db8::1", gateways, true},
+		{gen.Routes{}, "http.8080.unix:///run/gw.sock", gateways, true},
+		{gen.Routes{}, "https.443.https.gw.istio-system", gateways, true},
+		{gen.Routes{}, "https.443.https.my.gw.istio-system.2001:db8::1", gateways, true},
+		// Tables of services of these names, whose protocol is detected.
+		{gen.Routes{}, "http.8080.svc.cluster.local:80", port(80), true},
+		{gen.Routes{}, "https.443.svc.cluster.local:80", port(80), true},
 		{gen.Routes{}, "a.example:9000", port(9000), true},
 		{gen.Clusters{}, "outbound|80|v1|a.example", shape("a.example"), true},
 		{gen.Endpoints{}, "outbound|80|v1|a.example", service("a.example"), true},
@@ -58,7 +69,6 @@ func TestKey(t *testing.T) {
 		{g: gen.Clusters{}, name: "inbound|80|x|"},
 		{g: gen.Clusters{}, name: "outbound_.80_._."},
 		{g: gen.Clusters{}, name: "outbound_.80||a.example"},
-		{g: gen.Listeners{}, name: "passthrough_15443"},
 		{g: gen.Clusters{}, name: ""},
 		{g: gen.Endpoints{}, name: "inbound|80||"},
 		{g: gen.Listeners{}, name: "a.example_80"},
@@ -68,7 +78,8 @@ func TestKey(t *testing.T) {
 		{g: gen.Routes{}, name: "http."},
 		{g: gen.Routes{}, name: ":80"},
 		{g: gen.Routes{}, name: "+80"},
-		{g: gen.Routes{}, name: "https.443.a.b.c"},
+		{g: gen.Routes{}, name: "https.443.a.b"},
+		{g: gen.Routes{}, name: "http.8080.a"},
 	} {
 		got, ok := c.g.Key(c.name)
 		if ok != c.ok || ok && got != c.want {
@@ -81,13 +92,14 @@ func TestKey(t *testing.T) {
 // building it from a view that has no such resource is an error, never a panic.
 func FuzzKey(f *testing.F) {
 	for _, s := range []string{"outbound|80||a", "inbound|80||", "0.0.0.0_80", "::_80", "80", "http.80", "a:80", "virtualInbound", "BlackHoleCluster", "|", "_", ":", "outbound|||",
-		"outbound_.80_._.a.ns.svc.cluster.local", "outbound|80|v1|a.ns.svc.cluster.local", "outbound_.80_.v1_.a.ns.svc.cluster.local", "passthrough_0.0.0.0_15443"} {
+		"outbound_.80_._.a.ns.svc.cluster.local", "outbound|80|v1|a.ns.svc.cluster.local", "outbound_.80_.v1_.a.ns.svc.cluster.local", "gateway_0.0.0.0_8080", "http.8080", "https.443.https.web.istio-system"} {
 		f.Add(s)
 	}
 	m := newMesh(crossing)
 	s := underSubsets(svc{host: "a.ns.svc.cluster.local", ports: []model.Port{autoPort(80)}, vips: members("c1", "10.0.0.1")}, "v1", "v2")
 	v := s.view(m)
-	views := []pushcontext.View{v, v.Shape, portView(80, m, s), &pushcontext.TargetsView{Mesh: m.MeshView, Targets: []pushcontext.Target{{Host: "a", Port: 80, Endpoint: 80}}}, m.MeshView}
+	views := []pushcontext.View{v, v.Shape, portView(80, m, s), &pushcontext.TargetsView{Mesh: m.MeshView, Targets: []pushcontext.Target{{Host: "a", Port: 80, Endpoint: 80}}}, m.MeshView,
+		gatewaysView(m, gatewayOf("web", httpServer(8080, "*"), tlsServer(443, fileTLS(), "a.example")))}
 	classes := []gen.Class{sidecar("c1", "ns"), router("c1", "ns", forwarding(7))}
 	f.Fuzz(func(t *testing.T, name string) {
 		for i := range 2 * len(gen.All()) {
@@ -154,7 +166,7 @@ func randomClass(r *rand.Rand) gen.Class {
 		Namespace: ns, DNSDomain: pick(r, ns+".svc.cluster.local", "vm.example"), Node: pick(r, "a", "b"),
 		Locality: model.ParseLocality(pick(r, "", "r1/z1", "r2/z1")), IPv4: families[0], IPv6: families[1], IP: netip.MustParseAddr("10.1.0.21"),
 		Interception: pick(r, gen.InterceptRedirect, gen.InterceptTProxy, gen.InterceptNone), Extensions: pick[gen.Extensions](r, 0, 15),
-		HTTP10: r.IntN(2) == 0, ExposeServices: r.IntN(2) == 0,
+		HTTP10: r.IntN(2) == 0, ExposeServices: r.IntN(2) == 0, GatewayPorts: pick(r, "", "80:8080", "80:8081,443:8443"),
 	}
 	c.ClientTLS = pick(r, gen.TLSFiles{}, gen.TLSFiles{Chain: "/c", Key: "/k", Root: "/r"})
 	c.ServerTLS = pick(r, gen.TLSFiles{}, gen.TLSFiles{Chain: "/sc", Key: "/sk", Root: "/sr"})

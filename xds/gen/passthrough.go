@@ -27,21 +27,6 @@ func Selecting(m *pushcontext.MeshView, router model.Labels) (servers uint64) {
 	return servers
 }
 
-// servers are those that select routers of the class, by port.
-func (c Class) servers(m *pushcontext.MeshView) map[uint16][]*pushcontext.AutoPassthrough {
-	if c.Passthrough == 0 {
-		return nil
-	}
-	out := map[uint16][]*pushcontext.AutoPassthrough{}
-	for i := range m.AutoPassthrough {
-		s := &m.AutoPassthrough[i]
-		if i < maxPassthrough && c.Passthrough&(1<<i) != 0 && s.Port != 0 && len(s.Hosts) > 0 && !reserved(m, s.Port) {
-			out[s.Port] = append(out[s.Port], s)
-		}
-	}
-	return out
-}
-
 // passthroughTraits tell routers that forward a service from others.
 func passthroughTraits(s *pushcontext.ShapeView) Traits {
 	if len(s.Mesh.AutoPassthrough) == 0 || !forwardable(s) {
@@ -63,8 +48,10 @@ func forwarded(s *pushcontext.ShapeView, c Class) bool {
 	if c.Passthrough == 0 || !forwardable(s) {
 		return false
 	}
-	for _, servers := range c.servers(s.Mesh) {
-		if slices.ContainsFunc(servers, func(a *pushcontext.AutoPassthrough) bool { return admits(a, s.Key) }) {
+	m := s.Mesh
+	for i := range m.AutoPassthrough {
+		a := &m.AutoPassthrough[i]
+		if i < maxPassthrough && c.Passthrough&(1<<i) != 0 && a.Port != 0 && !reserved(m, a.Port) && admits(a, s.Key) {
 			return true
 		}
 	}

@@ -8,119 +8,128 @@ import (
 	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	xdsmatcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	snicluster "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/sni_cluster/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	networkinputsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/common_inputs/network/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
-const (
-	passthroughListenerPrefix = "passthrough_"
-	passthroughChain          = "passthrough"
-)
+// passthroughChain is the name of the forwarding chain, in statistics too.
+const passthroughChain = "passthrough"
 
-// passthroughListener is the name of the listener of AUTO_PASSTHROUGH servers. It differs from that of
-// a service port's listener, which is made from the services that have the port.
-func passthroughListener(c Class, port uint16) string {
-	return passthroughListenerPrefix + listenerName(c.bind(), port)
-}
-
-func passthroughListeners(m *pushcontext.MeshView, c Class) []string {
-	var names []string
-	for _, port := range slices.Sorted(maps.Keys(c.servers(m))) {
-		names = append(names, passthroughListener(c, port))
-	}
-	return names
-}
-
-// forwards reports whether a router's AUTO_PASSTHROUGH servers have the port: then services have no
-// listener there.
-func (c Class) forwards(m *pushcontext.MeshView, port uint16) bool {
-	return len(c.servers(m)[port]) > 0
-}
-
-// passthroughPortTraits tell routers that forward on a port from others.
-func passthroughPortTraits(m *pushcontext.MeshView, port uint16) Traits {
-	if slices.ContainsFunc(m.AutoPassthrough, func(a pushcontext.AutoPassthrough) bool { return a.Port == port }) {
-		return TraitPassthrough
-	}
-	return 0
-}
-
-// forwardingListener takes connections to the cluster that their server name names. The names are
-// matched before that: clients choose them, and must not reach a cluster that is not for forwarding.
-func forwardingListener(m *pushcontext.MeshView, c Class, name string) *listenerv3.Listener {
-	bind, port, ok := parseListener(strings.TrimPrefix(name, passthroughListenerPrefix))
-	servers := c.servers(m)[port]
-	if !ok || bind != c.bind() || len(servers) == 0 {
-		return nil
-	}
-	b := &listenerBuilder{class: c, mesh: m, bind: bind, port: port}
-	l := b.listener(name)
-	l.BindToPort = nil
-	if bind.IsUnspecified() {
-		l.AdditionalAddresses = otherFamily(c, port)
-	}
-	l.FilterChains = []*listenerv3.FilterChain{{Name: passthroughChain, Filters: []*listenerv3.Filter{
+// forwardingChain takes connections to the cluster that their server name names. The names are matched before that:
+// clients choose them, and must not reach a cluster that is not for forwarding.
+func (b *listenerBuilder) forwardingChain() *listenerv3.FilterChain {
+	return &listenerv3.FilterChain{Filters: []*listenerv3.Filter{
 		networkFilter("envoy.filters.network.sni_cluster", &snicluster.SniCluster{}),
 		networkFilter("envoy.filters.network.tcp_proxy", &tcpv3.TcpProxy{
-			StatPrefix: passthroughChain, ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: blackHoleCluster}, AccessLog: accessLog(m)}),
-	}}}
-	l.FilterChainMatcher = serverNames(servers)
-	// Envoy's own timeout closes connections that say nothing.
-	l.ListenerFilters = []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.tls_inspector", &tlsinspectorv3.TlsInspector{})}
-	return l
+			StatPrefix: passthroughChain, ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: blackHoleCluster}, AccessLog: accessLog(b.mesh)}),
+	}}
 }
 
-// serverNames takes passthrough names of the servers' hosts to the one chain; all else is refused.
-func serverNames(servers []*pushcontext.AutoPassthrough) *xdsmatcherv3.Matcher {
-	var suffixes []string
-	for _, s := range servers {
-		for _, h := range s.Hosts {
-			suffixes = append(suffixes, nameSuffix(h))
+// forwardedSuffixes are how the server names of the hosts of an AUTO_PASSTHROUGH server end, after port and subset.
+func forwardedSuffixes(hosts []pushcontext.GatewayHost) []string {
+	var out []string
+	for _, h := range hosts {
+		if suffix, wild := strings.CutPrefix(h.Host, "*"); wild {
+			out = append(out, suffix)
+		} else {
+			out = append(out, "_."+h.Host)
 		}
 	}
-	slices.Sort(suffixes)
-	var hosts []*predicate
-	for _, s := range slices.Compact(suffixes) {
-		hosts = append(hosts, nameIs(&xdsmatcherv3.StringMatcher{MatchPattern: &xdsmatcherv3.StringMatcher_Suffix{Suffix: s}}))
-	}
-	name := nameIs(&xdsmatcherv3.StringMatcher{MatchPattern: &xdsmatcherv3.StringMatcher_Prefix{Prefix: passthroughPrefix}})
-	if !slices.Contains(suffixes, "") {
-		name = both(name, anyOf(hosts))
-	}
-	return &xdsmatcherv3.Matcher{MatcherType: &xdsmatcherv3.Matcher_MatcherList_{MatcherList: &xdsmatcherv3.Matcher_MatcherList{
-		Matchers: []*xdsmatcherv3.Matcher_MatcherList_FieldMatcher{{Predicate: name, OnMatch: &xdsmatcherv3.Matcher_OnMatch{
-			OnMatch: &xdsmatcherv3.Matcher_OnMatch_Action{Action: &xdscorev3.TypedExtensionConfig{
-				Name: passthroughChain, TypedConfig: pack(wrapperspb.String(passthroughChain))}}}}}}}}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
-// nameSuffix is how the server names of a host of a Gateway end: that of a whole host after the empty
-// subset.
-func nameSuffix(h string) string {
-	_, host := splitHost(h)
-	if suffix, wild := strings.CutPrefix(host, "*"); wild {
-		return suffix
+// nameMatcher chooses the chain of a listener where it depends on more than what chains themselves can match.
+type nameMatcher struct {
+	forwarded []string          // suffixes of names of the mesh
+	chains    map[string]string // by server name, pattern or "" for all
+}
+
+func (m *nameMatcher) forward(suffixes []string) { m.forwarded = append(m.forwarded, suffixes...) }
+
+func (m *nameMatcher) choose(name, chain string) {
+	if m.chains == nil {
+		m.chains = map[string]string{}
 	}
-	return "_._." + host
+	m.chains[name] = chain
+}
+
+// matcher looks at names of the mesh first, then at whole names, at patterns, and takes the rest where it is for.
+func (m *nameMatcher) matcher() *xdsmatcherv3.Matcher {
+	slices.Sort(m.forwarded)
+	list := &xdsmatcherv3.Matcher_MatcherList{Matchers: []*xdsmatcherv3.Matcher_MatcherList_FieldMatcher{
+		on(meshNames(slices.Compact(m.forwarded)), passthroughChain)}}
+	out := &xdsmatcherv3.Matcher{MatcherType: &xdsmatcherv3.Matcher_MatcherList_{MatcherList: list}}
+	for _, n := range slices.SortedFunc(maps.Keys(m.chains), compareNames) {
+		switch suffix, wild := strings.CutPrefix(n, "*"); {
+		case n == "":
+			out.OnNoMatch = toChain(m.chains[n])
+		case wild:
+			list.Matchers = append(list.Matchers, on(nameIs(endsWith(suffix)), m.chains[n]))
+		default:
+			is := &xdsmatcherv3.StringMatcher{MatchPattern: &xdsmatcherv3.StringMatcher_Exact{Exact: n}}
+			list.Matchers = append(list.Matchers, on(nameIs(is), m.chains[n]))
+		}
+	}
+	return out
+}
+
+// meshNames are passthrough names with one of the suffixes, of connections between workloads of the mesh.
+func meshNames(suffixes []string) *predicate {
+	all := []*predicate{
+		nameIs(&xdsmatcherv3.StringMatcher{MatchPattern: &xdsmatcherv3.StringMatcher_Prefix{Prefix: passthroughPrefix}}),
+		inputIs("envoy.matching.inputs.application_protocol", &networkinputsv3.ApplicationProtocolInput{}, meshProtocol()),
+	}
+	if !slices.Contains(suffixes, "") {
+		var hosts []*predicate
+		for _, s := range suffixes {
+			hosts = append(hosts, nameIs(endsWith(s)))
+		}
+		all = append(all, anyOf(hosts))
+	}
+	return allOf(all)
+}
+
+// meshProtocol matches a list of application protocols, each in quotes, that has one of Istio's.
+func meshProtocol() *xdsmatcherv3.StringMatcher {
+	return &xdsmatcherv3.StringMatcher{MatchPattern: &xdsmatcherv3.StringMatcher_Contains{Contains: "'istio"}}
+}
+
+func endsWith(suffix string) *xdsmatcherv3.StringMatcher {
+	return &xdsmatcherv3.StringMatcher{MatchPattern: &xdsmatcherv3.StringMatcher_Suffix{Suffix: suffix}}
+}
+
+func on(p *predicate, chain string) *xdsmatcherv3.Matcher_MatcherList_FieldMatcher {
+	return &xdsmatcherv3.Matcher_MatcherList_FieldMatcher{Predicate: p, OnMatch: toChain(chain)}
+}
+
+func toChain(name string) *xdsmatcherv3.Matcher_OnMatch {
+	return &xdsmatcherv3.Matcher_OnMatch{OnMatch: &xdsmatcherv3.Matcher_OnMatch_Action{Action: &xdscorev3.TypedExtensionConfig{
+		Name: name, TypedConfig: pack(wrapperspb.String(name))}}}
 }
 
 type predicate = xdsmatcherv3.Matcher_MatcherList_Predicate
 
 func nameIs(value *xdsmatcherv3.StringMatcher) *predicate {
+	return inputIs("envoy.matching.inputs.server_name", &networkinputsv3.ServerNameInput{}, value)
+}
+
+func inputIs(name string, input proto.Message, value *xdsmatcherv3.StringMatcher) *predicate {
 	return &predicate{MatchType: &xdsmatcherv3.Matcher_MatcherList_Predicate_SinglePredicate_{
 		SinglePredicate: &xdsmatcherv3.Matcher_MatcherList_Predicate_SinglePredicate{
-			Input:   &xdscorev3.TypedExtensionConfig{Name: "envoy.matching.inputs.server_name", TypedConfig: pack(&networkinputsv3.ServerNameInput{})},
+			Input:   &xdscorev3.TypedExtensionConfig{Name: name, TypedConfig: pack(input)},
 			Matcher: &xdsmatcherv3.Matcher_MatcherList_Predicate_SinglePredicate_ValueMatch{ValueMatch: value},
 		}}}
 }
 
-func both(a, b *predicate) *predicate {
+func allOf(list []*predicate) *predicate {
 	return &predicate{MatchType: &xdsmatcherv3.Matcher_MatcherList_Predicate_AndMatcher{
-		AndMatcher: &xdsmatcherv3.Matcher_MatcherList_Predicate_PredicateList{Predicate: []*predicate{a, b}}}}
+		AndMatcher: &xdsmatcherv3.Matcher_MatcherList_Predicate_PredicateList{Predicate: list}}}
 }
 
 func anyOf(list []*predicate) *predicate {

@@ -199,10 +199,10 @@ func TestForwardingCluster(t *testing.T) {
 	}
 }
 
-// matches evaluates the matcher of a forwarding listener.
-func matches(t testing.TB, p *xdsmatcherv3.Matcher_MatcherList_Predicate, name string) bool {
+// matches evaluates the matcher of a forwarding listener for a server name, of a client that speaks Istio's protocols if istio.
+func matches(t testing.TB, p *xdsmatcherv3.Matcher_MatcherList_Predicate, name string, istio bool) bool {
 	t.Helper()
-	has := func(p *xdsmatcherv3.Matcher_MatcherList_Predicate) bool { return matches(t, p, name) }
+	has := func(p *xdsmatcherv3.Matcher_MatcherList_Predicate) bool { return matches(t, p, name, istio) }
 	switch {
 	case p.GetAndMatcher() != nil:
 		return !slices.ContainsFunc(p.GetAndMatcher().Predicate, func(p *xdsmatcherv3.Matcher_MatcherList_Predicate) bool { return !has(p) })
@@ -213,7 +213,25 @@ func matches(t testing.TB, p *xdsmatcherv3.Matcher_MatcherList_Predicate, name s
 		return slices.ContainsFunc(p.GetOrMatcher().Predicate, has)
 	}
 	v := p.GetSinglePredicate().GetValueMatch()
-	return v.GetPrefix() != "" && strings.HasPrefix(name, v.GetPrefix()) || v.GetSuffix() != "" && strings.HasSuffix(name, v.GetSuffix())
+	if p.GetSinglePredicate().Input.Name == "envoy.matching.inputs.application_protocol" {
+		name = "'h2','http/1.1'"
+		if istio {
+			name = "'istio','h2'"
+		}
+	}
+	return v.GetPrefix() != "" && strings.HasPrefix(name, v.GetPrefix()) || v.GetSuffix() != "" && strings.HasSuffix(name, v.GetSuffix()) ||
+		v.GetContains() != "" && strings.Contains(name, v.GetContains()) || v.GetExact() != "" && name == v.GetExact()
+}
+
+// chosen gives the name of the chain that a listener's matcher chooses, "" for none.
+func chosen(t testing.TB, l *listenerv3.Listener, name string, istio bool) string {
+	t.Helper()
+	for _, m := range l.FilterChainMatcher.GetMatcherList().Matchers {
+		if matches(t, m.Predicate, name, istio) {
+			return m.OnMatch.GetAction().Name
+		}
+	}
+	return l.FilterChainMatcher.GetOnNoMatch().GetAction().GetName()
 }
 
 func TestForwardingListener(t *testing.T) {
@@ -222,27 +240,31 @@ func TestForwardingListener(t *testing.T) {
 	m.AutoPassthrough[0].Hosts = []string{"*.local"}
 	listen := func(servers uint64, edits ...func(*gen.Class)) map[string]*listenerv3.Listener {
 		out := map[string]*listenerv3.Listener{}
-		for _, r := range build(t, gen.Listeners{}, m.MeshView, router("c1", "istio-system", append(edits, forwarding(servers))...)) {
+		class := router("c1", "istio-system", append(edits, forwarding(servers))...)
+		for _, r := range build(t, gen.Listeners{}, gatewaysView(m, forwardingServers(m)), class) {
 			out[r.name] = decode(t, r).(*listenerv3.Listener)
 		}
 		return out
 	}
 	all := listen(5)
-	if len(all) != 2 || all["passthrough_0.0.0.0_15443"] == nil || all["passthrough_0.0.0.0_16443"] == nil {
+	if len(all) != 2 || all["gateway_0.0.0.0_15443"] == nil || all["gateway_0.0.0.0_16443"] == nil {
 		t.Fatalf("%v", all)
 	}
 	for name, want := range map[string]bool{
-		"outbound_.80_._.cart.shop.svc.cluster.local": true, "outbound_.80_._.a.example": false, "": false,
+		"outbound_.80_._.cart.shop.svc.cluster.local": true, "outbound_.80_.v1_.cart.shop.svc.cluster.local": true, "outbound_.80_._.a.example": false, "": false,
 		// A client must not get at clusters that are not for forwarding.
 		"outbound|80||cart.shop.svc.cluster.local": false, "BlackHoleCluster": false, "isthmus.local": false,
 	} {
-		p := all["passthrough_0.0.0.0_15443"].FilterChainMatcher.GetMatcherList().Matchers[0].Predicate
-		if got := matches(t, p, name); got != want {
-			t.Errorf("%q passes: %v", name, got)
+		l := all["gateway_0.0.0.0_15443"]
+		if got := chosen(t, l, name, true); (got != "") != want {
+			t.Errorf("%q passes: %q", name, got)
+		}
+		if got := chosen(t, l, name, false); got != "" {
+			t.Errorf("%q passes from outside the mesh", name)
 		}
 	}
-	everything := all["passthrough_0.0.0.0_16443"].FilterChainMatcher.GetMatcherList().Matchers[0].Predicate
-	if !matches(t, everything, "outbound_.80_._.a.example") || matches(t, everything, "a.example") {
+	everything := all["gateway_0.0.0.0_16443"]
+	if chosen(t, everything, "outbound_.80_._.a.example", true) == "" || chosen(t, everything, "a.example", true) != "" {
 		t.Errorf("for all hosts: %v", everything)
 	}
 	m.AutoPassthrough[2].Hosts = nil // Envoy refuses a list of no names
@@ -255,22 +277,8 @@ func TestForwardingListener(t *testing.T) {
 	if l := listen(3); len(l) != 1 {
 		t.Errorf("servers that share a port: %v", l)
 	}
-	both := listen(1, func(c *gen.Class) { c.IPv6 = true })["passthrough_0.0.0.0_15443"]
+	both := listen(1, func(c *gen.Class) { c.IPv6 = true })["gateway_0.0.0.0_15443"]
 	if len(both.GetAdditionalAddresses()) != 1 || !both.GetBindToPort().GetValue() && both.GetBindToPort() != nil {
 		t.Errorf("of both families: %v", both)
-	}
-}
-
-// Where a router forwards, services have no listener: two at one address would be refused.
-func TestForwardingHasThePortForItself(t *testing.T) {
-	t.Parallel()
-	s := svc{host: "gw.shop.svc.cluster.local", ports: []model.Port{tcpPort(15443), tcpPort(16443)}, vips: members("c1", "10.0.0.1")}
-	m := newMesh(crossing)
-	for port, want := range map[uint16]int{15443: 0, 16443: 1} {
-		r := router("c1", "a", forwarding(1))
-		r.ExposeServices = true
-		if got := names(t, gen.Listeners{}, portView(port, m, s), r); len(got) != want {
-			t.Errorf("%d: %v", port, got)
-		}
 	}
 }

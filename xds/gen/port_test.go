@@ -58,7 +58,7 @@ func domains(t testing.TB, v *pushcontext.PortView, c gen.Class) map[string][]st
 	seen := map[string]bool{}
 	for _, r := range build(t, gen.Routes{}, v, c) {
 		m := decode(t, r).(*routev3.RouteConfiguration)
-		if m.Name != fmt.Sprint(v.Number) && m.Name != "http."+fmt.Sprint(v.Number) {
+		if m.Name != fmt.Sprint(v.Number) && m.Name != "exposed."+fmt.Sprint(v.Number) {
 			continue
 		}
 		for _, h := range m.VirtualHosts {

@@ -65,7 +65,7 @@ func withLabels(l model.Labels) func(*gen.Class) {
 func routeTable(t testing.TB, v *pushcontext.PortView, c gen.Class) *routev3.RouteConfiguration {
 	t.Helper()
 	for _, r := range build(t, gen.Routes{}, v, c) {
-		if m := decode(t, r).(*routev3.RouteConfiguration); m.Name == "80" || m.Name == "http.80" {
+		if m := decode(t, r).(*routev3.RouteConfiguration); m.Name == "80" || m.Name == "exposed.80" {
 			return m
 		}
 	}

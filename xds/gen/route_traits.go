@@ -107,6 +107,9 @@ func (p *portRouting) traits() Traits {
 
 // Narrow implements Narrower: of labels, those that some route looks at make a difference.
 func (g Routes) Narrow(v pushcontext.View, c Class) Class {
+	if r, ok := v.(*pushcontext.GatewaysView); ok {
+		return routersOf(r).narrow(c)
+	}
 	p, ok := v.(*pushcontext.PortView)
 	if !ok {
 		return c
@@ -120,6 +123,9 @@ func (g Routes) Narrow(v pushcontext.View, c Class) Class {
 
 // Scope implements Narrower.
 func (Routes) Scope(v pushcontext.View) string {
+	if r, ok := v.(*pushcontext.GatewaysView); ok {
+		return routersOf(r).scope()
+	}
 	p, ok := v.(*pushcontext.PortView)
 	if !ok {
 		return ""

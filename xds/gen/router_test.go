@@ -20,9 +20,9 @@ func TestRouterListensOnlyWhenTold(t *testing.T) {
 		port model.Port
 		want []string
 	}{
-		{httpPort(80), []string{"0.0.0.0_80", "http.80"}},
+		{httpPort(80), []string{"0.0.0.0_80", "exposed.80"}},
 		{tcpPort(80), []string{"0.0.0.0_80"}},
-		{autoPort(80), []string{"0.0.0.0_80", "http.80"}},
+		{autoPort(80), []string{"0.0.0.0_80", "exposed.80"}},
 	} {
 		v := portView(80, newMesh(), svc{host: "a.a.svc.cluster.local", ports: []model.Port{c.port}, vips: members("c1", "10.0.0.1")})
 		if got := append(names(t, gen.Listeners{}, v, quiet), names(t, gen.Routes{}, v, quiet)...); got != nil {

@@ -17,16 +17,24 @@ type Routes struct{}
 func (Routes) TypeURL() string { return RouteURL }
 
 // Kinds implements Generator.
-func (Routes) Kinds() []pushcontext.ViewKind { return []pushcontext.ViewKind{pushcontext.ViewPort} }
+func (Routes) Kinds() []pushcontext.ViewKind {
+	return []pushcontext.ViewKind{pushcontext.ViewPort, pushcontext.ViewGateways}
+}
 
 // Key implements Generator.
 func (Routes) Key(name string) (pushcontext.ViewKey, bool) {
+	if gatewayTable(name) {
+		return pushcontext.ViewKey{Kind: pushcontext.ViewGateways}, true
+	}
 	r, ok := parseRoute(name)
 	return pushcontext.ViewKey{Kind: pushcontext.ViewPort, Port: r.Port}, ok
 }
 
 // Traits implements Generator.
 func (Routes) Traits(v pushcontext.View) Traits {
+	if _, ok := v.(*pushcontext.GatewaysView); ok {
+		return planTraits
+	}
 	p, ok := v.(*pushcontext.PortView)
 	if !ok {
 		return 0
@@ -41,6 +49,9 @@ func (Routes) Traits(v pushcontext.View) Traits {
 
 // Names implements Generator.
 func (Routes) Names(v pushcontext.View, c Class) []string {
+	if g, ok := v.(*pushcontext.GatewaysView); ok {
+		return routerPlanOf(g, c).tableNames()
+	}
 	p, ok := v.(*pushcontext.PortView)
 	if !ok {
 		return nil
@@ -58,6 +69,9 @@ func (Routes) Names(v pushcontext.View, c Class) []string {
 
 // Build implements Generator.
 func (Routes) Build(v pushcontext.View, c Class, name string) ([]byte, error) {
+	if g, ok := v.(*pushcontext.GatewaysView); ok {
+		return gatewayTableOf(g, c, name)
+	}
 	p, ok := v.(*pushcontext.PortView)
 	if !ok {
 		return nil, errView(RouteURL, v)

@@ -22,6 +22,9 @@ type Mesh struct {
 	mesh    *pushcontext.MeshView
 	scopes  *pushcontext.Scopes
 	now     func() time.Time
+
+	gateways *pushcontext.GatewaysView                                       // nil for none
+	servers  func(*pushcontext.MeshView) (list []*pushcontext.GatewayServer) // makes those of gateways; may be nil
 }
 
 // NewMesh publishes a first snapshot without services. notify is the hub's.
@@ -40,6 +43,7 @@ func (m *Mesh) SetMesh(edits ...func(*pushcontext.MeshView)) {
 	for _, f := range edits {
 		f(m.mesh)
 	}
+	m.makeGateways()
 	var all []pushcontext.Change
 	for k, v := range m.views {
 		m.views[k] = m.renew(v)
@@ -68,8 +72,30 @@ func (m *Mesh) SetSidecars(imports map[string][]string, scoped ...string) {
 	m.publish(pushcontext.Commit{Scoped: scoped})
 }
 
+// SetGateways commits the servers of all Gateways.
+func (m *Mesh) SetGateways(servers func(*pushcontext.MeshView) []*pushcontext.GatewayServer) {
+	m.servers = servers
+	m.makeGateways()
+	m.publish(pushcontext.Commit{})
+}
+
+func (m *Mesh) makeGateways() {
+	if m.gateways = nil; m.servers == nil {
+		return
+	}
+	list, labels := m.servers(m.mesh), map[string]bool{}
+	for _, s := range list {
+		for k := range s.Selector {
+			labels[k] = true
+		}
+	}
+	if len(list) > 0 {
+		m.gateways = &pushcontext.GatewaysView{Servers: list, Labels: slices.Sorted(maps.Keys(labels)), Mesh: m.mesh}
+	}
+}
+
 func (m *Mesh) publish(c pushcontext.Commit) {
-	c.Time, c.Scopes = m.now(), m.scopes
+	c.Time, c.Scopes, c.Gateways = m.now(), m.scopes, m.gateways
 	m.Hub.Publish(m.builder.Commit(c))
 }
 
