@@ -46,6 +46,32 @@ func BenchmarkRouteTable10k(b *testing.B) {
 	}
 }
 
+// BenchmarkRouteTable10kRouted is BenchmarkRouteTable10k where each service has a VirtualService that looks at labels,
+// and one is for a host that no service has.
+func BenchmarkRouteTable10kRouted(b *testing.B) {
+	m := newMesh()
+	services := manyServices(10_000, httpPort(80))
+	spec := "http: [{match: [{sourceLabels: {app: web}, uri: {prefix: /a}}], redirect: {uri: /b}}, {route: [{destination: {host: x.example}}]}]"
+	for i := range services {
+		services[i].edit = routedBy(virtualService(b, "v", spec))
+	}
+	v := unclaimed(portView(80, m, services...), answers(b, "v", []string{"nowhere.example"}))
+	g, c := gen.Routes{}, sidecar("c1", "ns-1", withLabels(model.Labels{"app": "web", "pod": "1"}))
+	c = g.Narrow(v, c.Keep(g.Traits(v)))
+	if _, err := g.Build(v, c, "80"); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		changed := &pushcontext.PortView{Number: 80, Mesh: m.MeshView, Services: slices.Clone(v.Services), Unclaimed: v.Unclaimed}
+		at := i % len(services)
+		changed.Services[at] = services[at].shape(m)
+		if _, err := g.Build(changed, c, "80"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkRouteTable10kCold is the first table for a class.
 func BenchmarkRouteTable10kCold(b *testing.B) {
 	m := newMesh()

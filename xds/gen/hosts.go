@@ -99,7 +99,8 @@ type table struct {
 	// refuses a table in which two virtual hosts share a domain, so a domain that is another service's
 	// own host is left to that one.
 	taken  map[string]int
-	caches []*hostCache // of each service
+	firsts map[string]struct{} // labels that hosts in taken begin with, but for a wildcard
+	caches []*hostCache        // of each service
 	// unclaimed are the hosts of VirtualServices in force that no service has; numbered after the services.
 	unclaimed []unclaimedHost
 	addresses bool           // some of these are addresses
@@ -171,11 +172,13 @@ func (t *table) take() {
 // reserve gives a host to the first that has it.
 func (t *table) reserve(host string, i int) {
 	if t.taken == nil {
-		t.taken = map[string]int{}
+		t.taken, t.firsts = map[string]int{}, map[string]struct{}{}
 	}
 	host = canonical(host)
 	if _, twice := t.taken[host]; !twice {
 		t.taken[host] = i
+		first, _, _ := strings.Cut(strings.TrimPrefix(host, "*."), ".")
+		t.firsts[first] = struct{}{}
 	}
 }
 
@@ -249,6 +252,9 @@ func (t *table) collides(i int, name kubeName) bool {
 	host := t.placed.services[i].shape.Key.Host
 	if name == (kubeName{}) {
 		return t.taken[canonical(host)] != i || strings.HasPrefix(host, "*")
+	}
+	if _, ok := t.firsts[name.name]; !ok {
+		return false
 	}
 	svc := name.name + "." + name.namespace
 	for _, d := range [...]string{host, svc + ".svc", svc, name.name} {

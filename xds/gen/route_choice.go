@@ -23,15 +23,7 @@ func virtualServiceFor(list []*pushcontext.VirtualService, c Class, port uint16)
 
 // importsRoute reports whether an egress listener for the port imports a VirtualService.
 func importsRoute(s *pushcontext.Scope, v *pushcontext.VirtualService, port uint16) bool {
-	if s == nil || s.Sidecar == nil {
-		return true
-	}
-	for e := range egressOf(s.Sidecar, port) {
-		if e.AdmitsRoute(v) {
-			return true
-		}
-	}
-	return false
+	return s == nil || s.Sidecar == nil || anyEgress(s.Sidecar, port, func(e *pushcontext.Egress) bool { return e.AdmitsRoute(v) })
 }
 
 // importedAt reports whether a service that is imported is so at a port: where a Sidecar names the service, a listener
@@ -40,12 +32,18 @@ func importedAt(s *pushcontext.Scope, shape *pushcontext.ShapeView, port uint16)
 	if s == nil || s.Sidecar == nil {
 		return true
 	}
-	for e := range egressOf(s.Sidecar, port) {
-		if e.Admits(shape) {
+	return anyEgress(s.Sidecar, port, func(e *pushcontext.Egress) bool { return e.Admits(shape) }) ||
+		!slices.ContainsFunc(s.Sidecar.Egress, func(e pushcontext.Egress) bool { return e.Admits(shape) })
+}
+
+// anyEgress reports whether something holds for an egress listener that decides about a port.
+func anyEgress(s *pushcontext.Sidecar, port uint16, holds func(*pushcontext.Egress) bool) bool {
+	for e := range egressOf(s, port) {
+		if holds(e) {
 			return true
 		}
 	}
-	return !slices.ContainsFunc(s.Sidecar.Egress, func(e pushcontext.Egress) bool { return e.Admits(shape) })
+	return false
 }
 
 // egressOf are the egress listeners of a Sidecar that decide about a port: those for this port, else those for all.
