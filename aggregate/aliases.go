@@ -21,13 +21,16 @@ type alias struct {
 	of string // host
 }
 
+// maxAliases is how many names may stand for one another in a row.
+const maxAliases = 16
+
 // newAliases follows the names of services, given by host, through other such names to one that is a service of its
 // own. Names that lead nowhere, or in a circle, stand for no service.
 func newAliases(names map[string]alias, d directory) *aliases {
 	out := &aliases{target: map[string]string{}, names: map[string][]pushcontext.Alias{}}
 	for _, host := range slices.Sorted(maps.Keys(names)) {
 		at := names[host].of
-		for steps := 0; names[at].of != "" && steps < len(names); steps++ {
+		for steps := 0; names[at].of != "" && steps < maxAliases; steps++ {
 			at = names[at].of
 		}
 		if names[at].of == "" && d.has(at) {

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +14,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
+
+// maxDelegated bounds the routes and conditions of one VirtualService that come from delegates: each of a root's
+// conditions is joined with each of a delegate's.
+const maxDelegated = 100_000
 
 // delegateNames are the objects that routes of a VirtualService delegate to, as "namespace/name", in order.
 func delegateNames(c *model.Config) (out []string) {
@@ -35,6 +40,7 @@ func delegateName(d *networking.Delegate, namespace string) string {
 // leaves its place empty.
 func (r *route) delegate(delegates map[string]*model.Config, m *mesh) {
 	var out []*networking.HTTPRoute
+	specs := map[*model.Config]*networking.VirtualService{} // of delegates, complete
 	for i, h := range r.Spec.Http {
 		d := h.GetDelegate()
 		if d == nil {
@@ -50,12 +56,16 @@ func (r *route) delegate(delegates map[string]*model.Config, m *mesh) {
 				"there is no such VirtualService without hosts to delegate to")
 			continue
 		}
-		spec := proto.Clone(c.Spec.(*networking.VirtualService)).(*networking.VirtualService)
+		spec := specs[c]
+		if spec == nil {
+			spec = proto.Clone(c.Spec.(*networking.VirtualService)).(*networking.VirtualService)
+			complete(spec, c.Namespace, m.view.DomainSuffix)
+			specs[c] = spec
+		}
 		if !pushcontext.NewExport(spec.ExportTo, m.view.Config.DefaultVirtualServiceExportTo, c.Namespace).Includes(r.Namespace) {
 			r.unused(i, c.Source, "it delegates to a VirtualService that is not exported to its namespace")
 			continue
 		}
-		complete(spec, c.Namespace, m.view.DomainSuffix)
 		if !slices.ContainsFunc(r.Delegates, func(s model.Source) bool { return sameSource(&s, &c.Source) }) {
 			r.Delegates = append(r.Delegates, c.Source)
 		}
@@ -77,10 +87,12 @@ func (r *route) unused(index int, by model.Source, why string) {
 func (r *route) merge(index int, root *networking.HTTPRoute, c *model.Config, delegated []*networking.HTTPRoute) (out []*networking.HTTPRoute) {
 	for i, h := range delegated {
 		lost := ""
-		matches, ok := mergeMatches(root.Match, h.Match)
-		switch {
+		r.delegated += 1 + weight(root.Match)*max(len(h.Match), 1) + weight(h.Match)*max(len(root.Match), 1)
+		switch matches, ok := r.conditions(root.Match, h.Match); {
 		case h.Delegate != nil:
 			lost = "a delegate can't delegate"
+		case r.delegated > maxDelegated:
+			lost = fmt.Sprintf("there are more than %d conditions together: split the VirtualService", maxDelegated)
 		case !ok:
 			lost = "it matches what is not delegated to it"
 		default:
@@ -94,34 +106,37 @@ func (r *route) merge(index int, root *networking.HTTPRoute, c *model.Config, de
 	return out
 }
 
-// mergeHTTP fills in what the delegate's route h leaves out.
-func mergeHTTP(root, h *networking.HTTPRoute, matches []*networking.HTTPMatchRequest) *networking.HTTPRoute {
-	out := proto.Clone(root).(*networking.HTTPRoute)
-	out.Delegate, out.Match = nil, matches
-	out.Name = joinNames(root.Name, h.Name)
-	out.Route, out.Redirect = h.Route, h.Redirect
-	or(&out.DirectResponse, h.DirectResponse)
-	or(&out.Rewrite, h.Rewrite)
-	or(&out.Timeout, h.Timeout)
-	or(&out.Retries, h.Retries)
-	or(&out.Fault, h.Fault)
-	or(&out.CorsPolicy, h.CorsPolicy)
-	or(&out.Headers, h.Headers)
-	or(&out.Mirror, h.Mirror)
-	//lint:ignore SA1019 it is still served
-	or(&out.MirrorPercent, h.MirrorPercent)
-	or(&out.MirrorPercentage, h.MirrorPercentage)
-	if len(h.Mirrors) > 0 {
-		out.Mirrors = h.Mirrors
+// conditions gives what mergeMatches gives, unless there are too many.
+func (r *route) conditions(root, delegate []*networking.HTTPMatchRequest) ([]*networking.HTTPMatchRequest, bool) {
+	if r.delegated > maxDelegated {
+		return nil, false
 	}
-	return out
+	return mergeMatches(root, delegate)
 }
 
-// or replaces what is there by something, if there is something.
-func or[T any](at **T, by *T) {
-	if by != nil {
-		*at = by
+// weight counts conditions.
+func weight(list []*networking.HTTPMatchRequest) (n int) {
+	for _, m := range list {
+		n += 1 + len(m.Headers) + len(m.WithoutHeaders) + len(m.QueryParams) + len(m.SourceLabels) + len(m.Gateways)
 	}
+	return n
+}
+
+// mergeHTTP fills in what the delegate's route h leaves out. The result shares parts with both.
+func mergeHTTP(root, h *networking.HTTPRoute, matches []*networking.HTTPMatchRequest) *networking.HTTPRoute {
+	out := &networking.HTTPRoute{
+		Name: joinNames(root.Name, h.Name), Match: matches, Route: h.Route, Redirect: h.Redirect,
+		DirectResponse: cmp.Or(h.DirectResponse, root.DirectResponse), Rewrite: cmp.Or(h.Rewrite, root.Rewrite),
+		Timeout: cmp.Or(h.Timeout, root.Timeout), Retries: cmp.Or(h.Retries, root.Retries), Fault: cmp.Or(h.Fault, root.Fault),
+		CorsPolicy: cmp.Or(h.CorsPolicy, root.CorsPolicy), Headers: cmp.Or(h.Headers, root.Headers),
+		Mirror: cmp.Or(h.Mirror, root.Mirror), Mirrors: h.Mirrors, MirrorPercentage: cmp.Or(h.MirrorPercentage, root.MirrorPercentage),
+	}
+	//lint:ignore SA1019 it is still served
+	out.MirrorPercent = cmp.Or(h.MirrorPercent, root.MirrorPercent)
+	if len(out.Mirrors) == 0 {
+		out.Mirrors = root.Mirrors
+	}
+	return out
 }
 
 func joinNames(a, b string) string {
@@ -138,7 +153,7 @@ func mergeMatches(root, delegate []*networking.HTTPMatchRequest) ([]*networking.
 		return delegate, true
 	}
 	if len(delegate) == 0 {
-		return cloneMatches(root), true
+		return root, true
 	}
 	var out []*networking.HTTPMatchRequest
 	for _, a := range root {
@@ -149,14 +164,6 @@ func mergeMatches(root, delegate []*networking.HTTPMatchRequest) ([]*networking.
 		}
 	}
 	return out, len(out) > 0
-}
-
-func cloneMatches(list []*networking.HTTPMatchRequest) []*networking.HTTPMatchRequest {
-	out := make([]*networking.HTTPMatchRequest, 0, len(list))
-	for _, m := range list {
-		out = append(out, proto.Clone(m).(*networking.HTTPMatchRequest))
-	}
-	return out
 }
 
 // matchWithin reports whether what b matches may be among what a matches, condition by condition.
@@ -213,36 +220,28 @@ func stringWithin(a, b *networking.StringMatch) bool {
 	return false
 }
 
-// mergeMatch gives the conditions of both; where both have one, b has the narrower.
+// mergeMatch gives the conditions of both; where both have one, b has the narrower. The result shares parts with both.
 func mergeMatch(a, b *networking.HTTPMatchRequest) *networking.HTTPMatchRequest {
-	out := proto.Clone(a).(*networking.HTTPMatchRequest)
-	out.Name = joinNames(a.Name, b.Name)
-	or(&out.Uri, b.Uri)
-	or(&out.Scheme, b.Scheme)
-	or(&out.Method, b.Method)
-	or(&out.Authority, b.Authority)
-	out.Headers = union(a.Headers, b.Headers)
-	out.WithoutHeaders = union(a.WithoutHeaders, b.WithoutHeaders)
-	out.QueryParams = union(a.QueryParams, b.QueryParams)
-	out.SourceLabels = union(a.SourceLabels, b.SourceLabels)
-	if b.Port != 0 {
-		out.Port = b.Port
+	out := &networking.HTTPMatchRequest{
+		Name: joinNames(a.Name, b.Name), Uri: cmp.Or(b.Uri, a.Uri), Scheme: cmp.Or(b.Scheme, a.Scheme), Method: cmp.Or(b.Method, a.Method),
+		Authority: cmp.Or(b.Authority, a.Authority), Headers: union(a.Headers, b.Headers), WithoutHeaders: union(a.WithoutHeaders, b.WithoutHeaders),
+		QueryParams: union(a.QueryParams, b.QueryParams), SourceLabels: union(a.SourceLabels, b.SourceLabels), IgnoreUriCase: b.IgnoreUriCase,
+		Port: cmp.Or(b.Port, a.Port), Gateways: b.Gateways,
+		SourceNamespace: cmp.Or(b.SourceNamespace, a.SourceNamespace), StatPrefix: cmp.Or(b.StatPrefix, a.StatPrefix),
 	}
-	if len(b.Gateways) > 0 {
-		out.Gateways = b.Gateways
-	}
-	if b.SourceNamespace != "" {
-		out.SourceNamespace = b.SourceNamespace
-	}
-	if b.StatPrefix != "" {
-		out.StatPrefix = b.StatPrefix
+	if len(out.Gateways) == 0 {
+		out.Gateways = a.Gateways
 	}
 	return out
 }
 
+// union gives the pairs of both; those of b where both have one.
 func union[V any](a, b map[string]V) map[string]V {
-	if len(a) == 0 {
+	switch {
+	case len(a) == 0:
 		return b
+	case len(b) == 0:
+		return a
 	}
 	out := maps.Clone(a)
 	maps.Copy(out, b)

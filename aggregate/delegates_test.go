@@ -163,6 +163,29 @@ func TestUnusableDelegates(t *testing.T) {
 	}
 }
 
+// What delegates make of a small object is bounded: what is too much is left out, and that is told.
+func TestDelegatesAreBounded(t *testing.T) {
+	t.Parallel()
+	var many []*networking.HTTPMatchRequest
+	for i := range 200 {
+		many = append(many, uri(prefix(fmt.Sprint("/", i))))
+	}
+	root, leaf := delegating("", "leaf", many...), &networking.VirtualService{}
+	for range 3 {
+		h := to("a", 80)
+		h.Match = many
+		leaf.Http = append(leaf.Http, h)
+	}
+	b := rebuild(virtual("ns", "root", 0, root), virtual("ns", "leaf", 0, leaf))
+	if n := len(b.VirtualServices[0].Spec.Http); n != 1 {
+		t.Errorf("%d routes", n)
+	}
+	want := "http[%d] is left out of http[0]: there are more than 100000 conditions together: split the VirtualService"
+	if d := cmp.Diff([]string{"root over leaf: " + fmt.Sprintf(want, 1), "root over leaf: " + fmt.Sprintf(want, 2)}, conflictText(b.Conflicts)); d != "" {
+		t.Error(d)
+	}
+}
+
 // A changed delegate changes the VirtualServices that delegate to it, and no others.
 func TestDelegatesChange(t *testing.T) {
 	inBubble(t, aggregate.Options{ConfigCluster: "c1"}, func(h *hub) {

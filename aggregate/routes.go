@@ -32,6 +32,7 @@ type route struct {
 	from      []*model.Config   // the object, and what its delegates are; nil for one that is not there
 	ports     map[string]uint16 // of services with one port, by host
 	aliases   map[string]string // by host
+	delegated int               // routes and conditions that come from delegates, at most
 	conflicts []pushcontext.Conflict
 }
 
