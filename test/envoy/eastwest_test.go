@@ -56,6 +56,7 @@ func (c *crossing) eastWest(t *testing.T) {
 		t.Error("no connection came in at the gateway of n1")
 	}
 	c.balances(t, gateway2)
+	c.divides(t, gateway2)
 
 	// A workload that does not speak mutual TLS can't be told apart by a gateway.
 	c.fails(t, "client", "10.96.1.6:80", host("plain"), 503)

@@ -102,3 +102,21 @@ func TestSubsets(t *testing.T) {
 		})
 	})
 }
+
+// divides checks that a subset's endpoints on another network are reached by the server name of the subset.
+func (c *crossing) divides(t *testing.T, gateway2 string) {
+	t.Helper()
+	c.write(t, "east/rules.yaml",
+		"apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: web, namespace: shop}\nspec: {host: web, subsets: [{name: two, labels: {app: far2}}]}",
+		"apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: web, namespace: shop}\nspec: {hosts: [web], http: [{route: [{destination: {host: web, subset: two}}]}]}")
+	c.proxies["client"].has(t, "outbound|80|two|"+host("web"), gateway2)
+	c.proxies["gateway2"].has(t, "outbound_.80_.two_."+host("web"), podPort(c.ns("far2"), webPort))
+	c.reaches(t, "client", "10.96.1.1:80", host("web"), "far2 in west")
+	for range 20 {
+		if a, err := c.from(t.Context(), "client", "10.96.1.1:80", host("web")); err != nil || a.Name != "far2" {
+			t.Fatalf("an answer of %q, %v, want that of the subset", a.Name, err)
+		}
+	}
+	c.remove(t, "east/rules.yaml")
+	c.proxies["client"].has(t, outbound(host("web"), 80), podPort(c.ns("near"), webPort), gateway2)
+}
