@@ -22,6 +22,7 @@ const (
 	memoTwins                      // on a ServiceView and a ShapeView: bool
 	memoScope                      // on a ShapeView: scope
 	memoVirtual                    // on a PortView: *hostParts
+	memoNames                      // on a NamesView: []*HostView, on a ShapeView: *nameCache
 	memoSubsets                    // on a ServiceView and a ShapeView: subsets
 	memoSources                    // on a VirtualService: *sources
 	memoRouting                    // on a PortView: *portRouting

@@ -2,8 +2,10 @@ package gen
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -58,9 +60,7 @@ func (NameTable) Build(v pushcontext.View, c Class, name string) ([]byte, error)
 	if name != nameTable || c.Type == Router {
 		return nil, errName(NameTableURL, name)
 	}
-	t := nameBook{class: c, taken: map[netip.Addr]string{}, entries: map[string]*nameEntry{}}
-	t.add(n)
-	return t.encode(), nil
+	return (&nameBook{class: c}).encode(n), nil
 }
 
 // nameEntry is a NameInfo.
@@ -75,58 +75,110 @@ type nameEntry struct {
 
 // nameBook collects the table of one class.
 type nameBook struct {
-	class   Class
-	taken   map[netip.Addr]string // addresses that mean something in the proxy's own member, and what
-	entries map[string]*nameEntry
+	class Class
+	pods  map[string]*nameEntry // of one service
 }
 
-func (t *nameBook) add(v *pushcontext.NamesView) {
-	var all, remote []*pushcontext.ServiceView
+// sortedHosts gives the hosts of all services in order, worked out once for all classes.
+func sortedHosts(v *pushcontext.NamesView) []*pushcontext.HostView {
+	return v.Derived().Do(pushcontext.MemoKey{Generator: memoNames}, func() any {
+		var out []*pushcontext.HostView
+		for host, h := range v.Hosts() {
+			if host != "*" {
+				out = append(out, h)
+			}
+		}
+		slices.SortFunc(out, func(a, b *pushcontext.HostView) int { return cmp.Compare(a.Host, b.Host) })
+		return out
+	}).([]*pushcontext.HostView)
+}
+
+// encode writes the message, service by service in the order of their hosts, so that equal tables are equal
+// bytes.
+func (t *nameBook) encode(v *pushcontext.NamesView) []byte {
+	var out []byte
 	r := t.class.reader()
-	for host, h := range v.Hosts() {
-		if s := h.Resolve(r); s != nil && host != "*" && s.Shape.Resolution != model.DynamicDNS {
-			all = append(all, s)
+	var all []*pushcontext.ServiceView
+	foreign := false
+	for _, h := range sortedHosts(v) {
+		s := h.Resolve(r)
+		if s == nil || s.Shape.Resolution == model.DynamicDNS || s.Shape.Resolution == model.Passthrough && !s.Shape.Native {
+			continue // these leave addresses as they are
 		}
+		_, own := memberFor(s.Shape, t.class.Cluster)
+		foreign = foreign || !own
+		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b *pushcontext.ServiceView) int { return cmp.Compare(a.Shape.Key.Host, b.Shape.Key.Host) })
+	var taken map[netip.Addr]struct{} // addresses that mean something in the proxy's own member
+	if foreign {
+		taken = t.ownAddresses(all)
+	}
 	for _, s := range all {
-		switch _, own := memberFor(s.Shape, t.class.Cluster); {
-		case s.Shape.Resolution == model.Passthrough && s.Shape.Native:
-			t.headless(s)
-		case s.Shape.Resolution == model.Passthrough: // a ServiceEntry that leaves the address as it is
-		case own:
-			t.virtual(s.Shape, true)
-		default:
-			remote = append(remote, s)
+		if s.Shape.Resolution == model.Passthrough {
+			out = t.headless(out, s)
+		} else {
+			out = t.virtual(out, s.Shape, taken)
 		}
 	}
-	for _, s := range remote {
-		t.virtual(s.Shape, false)
-	}
+	return out
 }
 
-// virtual adds a service with virtual addresses. Those of another member count only if they mean nothing
-// else here, since members may reuse ranges.
-func (t *nameBook) virtual(s *pushcontext.ShapeView, own bool) {
-	member, _ := memberFor(s, t.class.Cluster)
+func (t *nameBook) ownAddresses(all []*pushcontext.ServiceView) map[netip.Addr]struct{} {
+	out := map[netip.Addr]struct{}{}
+	for _, s := range all {
+		if member, own := memberFor(s.Shape, t.class.Cluster); own {
+			for _, p := range s.Shape.Addresses[member] {
+				out[p.Addr()] = struct{}{}
+			}
+		}
+	}
+	return out
+}
+
+// virtual adds a service with virtual addresses. Those of another member count only if they mean nothing else
+// in the proxy's own, since members may reuse ranges.
+func (t *nameBook) virtual(b []byte, s *pushcontext.ShapeView, taken map[netip.Addr]struct{}) []byte {
+	member, own := memberFor(s, t.class.Cluster)
+	if !own {
+		for _, p := range s.Addresses[member] {
+			if _, ok := taken[p.Addr()]; ok && single(p) {
+				return b
+			}
+		}
+	}
+	return append(b, encodedName(s, nameKey{member, t.class.speaks(netip.IPv4Unspecified()), t.class.speaks(netip.IPv6Unspecified())})...)
+}
+
+// nameKey is what the entry of a service with virtual addresses depends on beside the service.
+type nameKey struct {
+	member model.ClusterID
+	v4, v6 bool
+}
+
+// nameCache keeps the encoded entries of one service.
+type nameCache struct {
+	mu    sync.Mutex
+	bytes map[nameKey][]byte // guarded by mu
+}
+
+// encodedName gives the entry of a service, nothing if it has no address.
+func encodedName(s *pushcontext.ShapeView, k nameKey) []byte {
+	c := s.Derived().Do(pushcontext.MemoKey{Generator: memoNames}, func() any { return &nameCache{bytes: map[nameKey][]byte{}} }).(*nameCache)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b, ok := c.bytes[k]
+	if ok {
+		return b
+	}
 	e := entryOf(s)
-	for _, p := range s.Addresses[member] {
-		if !single(p) {
-			continue
-		}
-		a := p.Addr()
-		by, taken := t.taken[a]
-		switch {
-		case own && !taken:
-			t.taken[a] = s.Key.Host
-		case !own && taken && by != s.Key.Host:
-			return
-		}
-		if t.class.speaks(a) && !slices.Contains(e.addrs, a) {
+	for _, p := range s.Addresses[k.member] {
+		if a := p.Addr(); single(p) && (a.Is4() && k.v4 || a.Is6() && k.v6) && !slices.Contains(e.addrs, a) {
 			e.addrs = append(e.addrs, a)
 		}
 	}
-	t.put(e)
+	b = e.encode(nil)
+	c.bytes[k] = b
+	return b
 }
 
 func entryOf(s *pushcontext.ShapeView) *nameEntry {
@@ -144,8 +196,9 @@ func kubeNamed(s *pushcontext.ShapeView) bool {
 }
 
 // headless adds a Service by the addresses of its endpoints, and each pod that has a host name of its own.
-func (t *nameBook) headless(s *pushcontext.ServiceView) {
+func (t *nameBook) headless(b []byte, s *pushcontext.ServiceView) []byte {
 	whole := entryOf(s.Shape)
+	t.pods = map[string]*nameEntry{}
 	for _, p := range s.Endpoints {
 		for _, l := range p.Localities {
 			for _, e := range l.Endpoints {
@@ -161,7 +214,11 @@ func (t *nameBook) headless(s *pushcontext.ServiceView) {
 		}
 	}
 	slices.SortFunc(whole.addrs, netip.Addr.Compare)
-	t.put(whole)
+	b = whole.encode(b)
+	for _, host := range slices.Sorted(maps.Keys(t.pods)) {
+		b = t.pods[host].encode(b)
+	}
+	return b
 }
 
 // reached reports whether a headless service's name stands for an endpoint: what is dialed is its own address,
@@ -186,22 +243,16 @@ func (t *nameBook) pod(service *nameEntry, e *model.Endpoint, a netip.Addr) {
 		return
 	}
 	host, own := e.Hostname+"."+service.host, e.Addr.Cluster == t.class.Cluster
-	old := t.entries[host]
+	old := t.pods[host]
 	switch {
 	case old == nil, own && !old.own:
 		n := &nameEntry{host: host, addrs: []netip.Addr{a}, native: true, namespace: service.namespace, own: own}
 		if service.short != "" {
 			n.short = e.Hostname + "." + service.short
 		}
-		t.entries[host] = n
+		t.pods[host] = n
 	case own == old.own && !slices.Contains(old.addrs, a) && own: // its other address family
 		old.addrs = append(old.addrs, a)
-	}
-}
-
-func (t *nameBook) put(e *nameEntry) {
-	if len(e.addrs) > 0 {
-		t.entries[e.host] = e
 	}
 }
 
@@ -212,42 +263,30 @@ const (
 	infoIPs, infoRegistry, infoShortname, infoNamespace protowire.Number = 1, 2, 3, 4
 )
 
-// encode writes the message: entries by host, so that equal tables are equal bytes.
-func (t *nameBook) encode() []byte {
-	hosts := make([]string, 0, len(t.entries))
-	for h := range t.entries {
-		hosts = append(hosts, h)
-	}
-	slices.Sort(hosts)
-	var out, entry, info []byte
-	for _, h := range hosts {
-		info = t.entries[h].encode(info[:0])
-		entry = protowire.AppendTag(entry[:0], entryKey, protowire.BytesType)
-		entry = protowire.AppendString(entry, h)
-		entry = protowire.AppendTag(entry, entryValue, protowire.BytesType)
-		entry = protowire.AppendBytes(entry, info)
-		out = protowire.AppendTag(out, namesTable, protowire.BytesType)
-		out = protowire.AppendBytes(out, entry)
-	}
-	return out
-}
-
+// encode appends the entry as a field of the table, nothing if it has no address.
 func (e *nameEntry) encode(b []byte) []byte {
-	field := func(n protowire.Number, s string) {
-		if s != "" {
-			b = protowire.AppendTag(b, n, protowire.BytesType)
-			b = protowire.AppendString(b, s)
-		}
+	if len(e.addrs) == 0 {
+		return b
 	}
+	var info []byte
 	for _, a := range e.addrs {
-		field(infoIPs, a.String())
+		info = appendText(info, infoIPs, a.String())
 	}
 	registry := "External"
 	if e.native {
 		registry = "Kubernetes"
 	}
-	field(infoRegistry, registry)
-	field(infoShortname, e.short)
-	field(infoNamespace, e.namespace)
-	return b
+	info = appendText(info, infoRegistry, registry)
+	info = appendText(info, infoShortname, e.short)
+	info = appendText(info, infoNamespace, e.namespace)
+	entry := appendText(nil, entryKey, e.host)
+	entry = protowire.AppendBytes(protowire.AppendTag(entry, entryValue, protowire.BytesType), info)
+	return protowire.AppendBytes(protowire.AppendTag(b, namesTable, protowire.BytesType), entry)
+}
+
+func appendText(b []byte, n protowire.Number, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return protowire.AppendString(protowire.AppendTag(b, n, protowire.BytesType), s)
 }

@@ -46,14 +46,12 @@ func fields(t testing.TB, b []byte) map[protowire.Number][]string {
 func readNames(t testing.TB, b []byte) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	last := ""
 	for _, e := range fields(t, b)[1] {
 		f := fields(t, []byte(e))
 		host := f[1][0]
-		if host <= last {
-			t.Errorf("%s comes after %s", host, last)
+		if out[host] != "" {
+			t.Errorf("%s is there twice", host)
 		}
-		last = host
 		info := fields(t, []byte(f[2][0]))
 		line := strings.Join(info[1], " ") + " " + strings.Join(info[2], "")
 		if len(info[3]) > 0 {
