@@ -115,7 +115,7 @@ func (e *entry) host(host string) {
 		Labels: model.Labels(e.se.Meta.Labels), Created: e.se.Meta.CreationTimestamp.Time, Source: e.source(e.o),
 	}
 	if svc.AutoAddress = e.autoAddress(host); svc.AutoAddress {
-		svc.Addresses, svc.Automatic = e.allocated(host)
+		svc.Automatic = e.allocated(host)
 	}
 	svc.Traffic = trafficAnnotation(e.se.Meta.Annotations[annotationTraffic])
 	key := e.o.Ref.String() + "/" + host
@@ -174,7 +174,7 @@ func (e *entry) autoAddress(host string) bool {
 }
 
 // allocated are the addresses that a controller has allocated to the host and written into the entry's status.
-func (e *entry) allocated(host string) (prefixes []netip.Prefix, addrs []netip.Addr) {
+func (e *entry) allocated(host string) (addrs []netip.Addr) {
 	seen := map[netip.Addr]bool{}
 	for _, a := range e.se.Status.GetAddresses() {
 		ip, err := parseIP(a.GetValue())
@@ -182,9 +182,9 @@ func (e *entry) allocated(host string) (prefixes []netip.Prefix, addrs []netip.A
 			continue
 		}
 		seen[ip] = true
-		prefixes, addrs = append(prefixes, netip.PrefixFrom(ip, ip.BitLen())), append(addrs, ip)
+		addrs = append(addrs, ip)
 	}
-	return prefixes, addrs
+	return addrs
 }
 
 func parsePrefix(s string) (netip.Prefix, error) {
