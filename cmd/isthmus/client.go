@@ -38,12 +38,16 @@ func (v *view) bind(c *cobra.Command) {
 	v.bindFormat(c)
 }
 
-func (v *view) bindHub(c *cobra.Command) {
-	hub := defaultHub
+// hubDefault is the hub that is asked if no flag names one.
+func hubDefault() string {
 	if env := os.Getenv(hubEnv); env != "" {
-		hub = env
+		return env
 	}
-	c.Flags().StringVar(&v.hub, "hub", hub, "URL of the hub's --http-addr, as seen from this machine (or $"+hubEnv+")")
+	return defaultHub
+}
+
+func (v *view) bindHub(c *cobra.Command) {
+	c.Flags().StringVar(&v.hub, "hub", hubDefault(), "URL of the hub's --http-addr, as seen from this machine (or $"+hubEnv+")")
 	c.Flags().DurationVar(&v.timeout, "timeout", 10*time.Second, "how long to wait for the hub's answer")
 }
 
