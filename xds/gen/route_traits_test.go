@@ -6,6 +6,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/xds/gen"
@@ -107,6 +110,13 @@ func TestRoutesDependOnDeclaredTraitsOnly(t *testing.T) {
 					full, err := g.Build(v, c, n)
 					if err != nil {
 						t.Fatal(err)
+					}
+					whole := decode(t, resource{g.TypeURL(), n, full})
+					if again, err := (proto.MarshalOptions{Deterministic: true}).Marshal(whole); err != nil || !bytes.Equal(full, again) {
+						t.Fatalf("seed %d: %s is not the encoding of its message (%v)", seed, n, err)
+					}
+					if m, ok := whole.(*routev3.RouteConfiguration); ok {
+						checkTable(t, m)
 					}
 					if less, err := g.Build(v, kept, n); err != nil || !bytes.Equal(full, less) {
 						t.Fatalf("seed %d: %s depends on more than %+v (%v)", seed, n, kept, err)
