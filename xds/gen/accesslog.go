@@ -59,9 +59,13 @@ func logFilter(expression string) (*accesslogv3.AccessLogFilter, bool) {
 	if !validExpression(expression) {
 		return nil, false
 	}
+	return filterBy(expression), true
+}
+
+func filterBy(expression string) *accesslogv3.AccessLogFilter {
 	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ExtensionFilter{ExtensionFilter: &accesslogv3.ExtensionFilter{
 		Name:       "envoy.access_loggers.extension_filters.cel",
-		ConfigType: &accesslogv3.ExtensionFilter_TypedConfig{TypedConfig: pack(&celv3.ExpressionFilter{Expression: expression})}}}}, true
+		ConfigType: &accesslogv3.ExtensionFilter_TypedConfig{TypedConfig: pack(&celv3.ExpressionFilter{Expression: expression})}}}}
 }
 
 // loggers are those of a provider, none if it is none for logs of the kind.

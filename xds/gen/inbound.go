@@ -1,6 +1,8 @@
 package gen
 
 import (
+	networking "istio.io/api/networking/v1alpha3"
+
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
@@ -11,6 +13,7 @@ type inboundPort struct {
 	protocol model.Protocol
 	mtls     model.MTLS
 	targets  []pushcontext.Target
+	tls      *networking.ServerTLSSettings // that an ingress listener ends; nil for none
 }
 
 // inboundPorts groups what a workload serves by port. Where services disagree on the protocol, it is
@@ -42,6 +45,14 @@ func common(a, b model.Protocol) model.Protocol {
 		return model.ProtocolTCP
 	}
 	return model.ProtocolUnknown
+}
+
+// servicePort is that of the first service; without any, the port itself.
+func (p inboundPort) servicePort() uint16 {
+	if len(p.targets) == 0 {
+		return p.number
+	}
+	return p.targets[0].Port
 }
 
 func (p inboundPort) services() []serviceRef {

@@ -7,6 +7,7 @@ import (
 	httpinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
 	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
@@ -20,7 +21,7 @@ func inboundListener(v *pushcontext.TargetsView, c Class) *listenerv3.Listener {
 	l.BindToPort, l.Transparent = nil, transparent(c)
 	l.AdditionalAddresses = otherFamily(c, b.port)
 	l.TrafficDirection = corev3.TrafficDirection_INBOUND
-	ports := inboundPorts(v)
+	ports := servedInbound(v, c)
 	l.FilterChains = []*listenerv3.FilterChain{b.tcp("virtualInbound-blackhole", toPort(b.port), blackHoleCluster)}
 	for _, p := range ports {
 		if p.number != b.port {
@@ -41,11 +42,12 @@ type entry struct {
 	cluster    string
 	table      *routev3.RouteConfiguration
 	mtls       model.MTLS
+	tls        *networking.ServerTLSSettings // of clients of outside the mesh; nil for none
 }
 
 func portEntry(p inboundPort) entry {
 	name := inboundName(p.number)
-	return entry{name: name, http: name + "http", match: toPort(p.number), protocol: p.protocol, cluster: name, table: inboundTable(p), mtls: p.mtls}
+	return entry{name: name, http: name + "http", match: toPort(p.number), protocol: p.protocol, cluster: name, table: inboundTable(p), mtls: p.mtls, tls: p.tls}
 }
 
 func otherEntry(v *pushcontext.TargetsView) entry {
@@ -71,10 +73,14 @@ func (b *listenerBuilder) inboundChains(e entry) []*listenerv3.FilterChain {
 	switch {
 	case secure && e.mtls == model.MTLSStrict:
 		return b.secureChains(e, false)
+	case secure && e.tls != nil:
+		return append(b.secureChains(e, true), b.ownTLS(e)...)
 	case secure:
 		return append(b.secureChains(e, true), b.clearChains(e)...)
 	case e.mtls == model.MTLSStrict:
 		return []*listenerv3.FilterChain{b.tcp(e.name, e.match, blackHoleCluster)}
+	case e.tls != nil:
+		return b.ownTLS(e)
 	}
 	return b.clearChains(e)
 }
@@ -95,7 +101,7 @@ func (b *listenerBuilder) clearChains(e entry) []*listenerv3.FilterChain {
 func inboundTable(p inboundPort) *routev3.RouteConfiguration {
 	name := inboundName(p.number)
 	return &routev3.RouteConfiguration{Name: name, ValidateClusters: no(), VirtualHosts: []*routev3.VirtualHost{
-		inboundHost("inbound|http|"+itoa(p.targets[0].Port), name)}}
+		inboundHost("inbound|http|"+itoa(p.servicePort()), name)}}
 }
 
 // inboundHost sends everything to one cluster. A request is tried again only if the workload closed

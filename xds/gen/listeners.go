@@ -36,6 +36,9 @@ func (Listeners) Key(name string) (pushcontext.ViewKey, bool) {
 	case virtualInbound:
 		return pushcontext.ViewKey{Kind: pushcontext.ViewTargets}, true
 	}
+	if isIngress(name) {
+		return pushcontext.ViewKey{Kind: pushcontext.ViewTargets}, true
+	}
 	if strings.HasPrefix(name, gatewayListenerPrefix) {
 		return pushcontext.ViewKey{Kind: pushcontext.ViewGateways}, true
 	}
@@ -72,9 +75,11 @@ func (Listeners) Names(v pushcontext.View, c Class) []string {
 	case *pushcontext.PortView:
 		return portListeners(v, c)
 	case *pushcontext.TargetsView:
+		names := ingressListeners(v, c)
 		if c.intercepts() {
-			return []string{virtualInbound}
+			return append(names, virtualInbound)
 		}
+		return names
 	case *pushcontext.MeshView:
 		if c.intercepts() {
 			return []string{virtualOutbound}
@@ -137,8 +142,11 @@ func (Listeners) Build(v pushcontext.View, c Class, name string) ([]byte, error)
 	case *pushcontext.PortView:
 		return portListener(v, c, name)
 	case *pushcontext.TargetsView:
-		if name == virtualInbound && c.intercepts() {
+		switch {
+		case name == virtualInbound && c.intercepts():
 			out = inboundListener(v, c)
+		case isIngress(name):
+			out = ingressListener(v, c, name)
 		}
 	case *pushcontext.MeshView:
 		if name == virtualOutbound && c.intercepts() {

@@ -17,7 +17,7 @@ const (
 
 // calls are the functions, and methods those called on a value, with how many arguments they may have.
 var (
-	calls   = map[string][]int{"size": {1}, "int": {1}, "uint": {1}, "double": {1}, "string": {1}, "bytes": {1}, "type": {1}, "duration": {1}, "timestamp": {1}, "matches": {2}, "has": {1}}
+	calls   = map[string][]int{"size": {1}, "int": {1}, "uint": {1}, "double": {1}, "bytes": {1}, "type": {1}, "duration": {1}, "timestamp": {1}, "matches": {2}, "has": {1}}
 	methods = map[string][]int{
 		"contains": {1}, "startsWith": {1}, "endsWith": {1}, "matches": {1}, "size": {0}, "getFullYear": {0, 1}, "getMonth": {0, 1}, "getDate": {0, 1}, "getDayOfMonth": {0, 1},
 		"getDayOfWeek": {0, 1}, "getDayOfYear": {0, 1}, "getHours": {0, 1}, "getMinutes": {0, 1}, "getSeconds": {0, 1}, "getMilliseconds": {0, 1}}

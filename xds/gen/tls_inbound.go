@@ -36,7 +36,7 @@ func (b *listenerBuilder) secureChains(e entry, others bool) []*listenerv3.Filte
 		all = streams
 	}
 	out = append(out, b.secure(b.tcp(e.name+"-mtls", all, e.cluster), b.streamProtocols()))
-	if others {
+	if others && e.tls == nil {
 		out = append(out, b.tcp(e.name+"-tls", match(), e.cluster))
 	}
 	return out
