@@ -32,7 +32,7 @@ func destinationRule(c *checker, s *networking.DestinationRule) {
 		if !at.at("name").unless(sub.GetName() != "", CodeRequired, "the subset has no name") {
 			continue
 		}
-		at.at("name").name(sub.Name)
+		at.at("name").subset(sub.Name)
 		seen.check(at.at("name"), sub.Name, CodeDuplicate, "subset")
 		at.at("labels").labels(sub.Labels)
 		trafficPolicy(at.at("trafficPolicy"), sub.TrafficPolicy)

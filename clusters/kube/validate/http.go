@@ -159,7 +159,7 @@ func destination(c *checker, d *networking.Destination) {
 	}
 	c.at("host").fqdn(d.Host)
 	if d.Subset != "" {
-		c.at("subset").name(d.Subset)
+		c.at("subset").subset(d.Subset)
 	}
 	if d.Port != nil {
 		c.at("port.number").port(d.Port.Number)

@@ -16,6 +16,7 @@ const maxHost = 255
 var (
 	dnsLabel   = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9_]{0,61}[a-zA-Z0-9])?$`)
 	nameLabel  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	subsetName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$`)
 	labelName  = regexp.MustCompile(`^([a-z0-9A-Z]([-a-z0-9A-Z.]{0,251}[a-z0-9A-Z])?/)?[a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?$`)
 	labelValue = regexp.MustCompile(`^([a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?)?$`)
 	headerName = regexp.MustCompile("^:?[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
@@ -89,6 +90,11 @@ func (c *checker) optionalPort(n uint32) {
 	if n != 0 {
 		c.port(n)
 	}
+}
+
+// subset checks the name of a subset, which may have capitals.
+func (c *checker) subset(s string) {
+	c.unless(subsetName.MatchString(s), CodeName, "%q is not the name of a subset: letters, digits and '-', at most 63", s)
 }
 
 func (c *checker) name(s string) bool {
