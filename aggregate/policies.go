@@ -83,7 +83,7 @@ func sameSpec(a, b any) bool {
 // rules are the DestinationRules in force. Immutable.
 type rules struct {
 	byHost    patterns[*rule] // those for some workloads first, then oldest first
-	hashes    bool            // some rule has endpoints chosen by a hash
+	tell      bool            // some rule says what VirtualServices have to know of destinations
 	conflicts []pushcontext.Conflict
 }
 
@@ -113,7 +113,7 @@ func newRules(rows []row[*model.Config], m *mesh, old *rules) *rules {
 		slices.SortStableFunc(list, func(a, b *rule) int { return compareTrue(len(a.Selector) > 0, len(b.Selector) > 0) })
 		for i, r := range list {
 			list[i] = out.settle(r, old, key)
-			out.hashes = out.hashes || hashing(list[i].Spec)
+			out.tell = out.tell || steering(list[i].Spec)
 		}
 	}
 	slices.SortFunc(out.conflicts, compareConflicts)

@@ -156,19 +156,32 @@ func (r *route) fill(src routeSources) {
 	r.Destinations = slices.Sorted(maps.Keys(hosts))
 }
 
-// hashedOf gives what of the destinations of HTTP routes is hashed to.
+// hashedOf gives the rules for destinations of HTTP routes that are hashed to, and for those of other routes of which a rule
+// says something of connections.
 func hashedOf(spec *networking.VirtualService, src routeSources) map[string]*pushcontext.DestinationPolicies {
-	var out map[string]*pushcontext.DestinationPolicies
+	out := map[string]*pushcontext.DestinationPolicies{}
+	add := func(d *networking.Destination, tells func(*networking.DestinationRule) bool) {
+		if p := src.rules.telling(d.GetHost(), src.directory, tells); p != nil {
+			out[d.GetHost()] = p
+		}
+	}
 	for _, h := range spec.Http {
 		for _, r := range h.GetRoute() {
-			host := r.GetDestination().GetHost()
-			if p := src.rules.hashed(host, src.directory); p != nil {
-				if out == nil {
-					out = map[string]*pushcontext.DestinationPolicies{}
-				}
-				out[host] = p
-			}
+			add(r.GetDestination(), hashing)
 		}
+	}
+	for _, t := range spec.Tls {
+		for _, r := range t.GetRoute() {
+			add(r.GetDestination(), steering)
+		}
+	}
+	for _, t := range spec.Tcp {
+		for _, r := range t.GetRoute() {
+			add(r.GetDestination(), steering)
+		}
+	}
+	if len(out) == 0 {
+		return nil
 	}
 	return out
 }

@@ -204,13 +204,13 @@ func sameHashed(a, b *pushcontext.DestinationPolicies) bool {
 	return a == b || a.Namespace == b.Namespace && slices.EqualFunc(a.Policies, b.Policies, samePolicy)
 }
 
-// hashed gives the rules for a host; nil if none of them chooses endpoints by a hash of the request.
-func (rs *rules) hashed(host string, d directory) *pushcontext.DestinationPolicies {
-	if !rs.hashes {
+// telling gives the rules for a host; nil if none of them tells what is asked for.
+func (rs *rules) telling(host string, d directory, tells func(*networking.DestinationRule) bool) *pushcontext.DestinationPolicies {
+	if !rs.tell {
 		return nil
 	}
 	list := rs.match(host)
-	if !slices.ContainsFunc(list, func(p *pushcontext.DestinationPolicy) bool { return hashing(p.Spec) }) {
+	if !slices.ContainsFunc(list, func(p *pushcontext.DestinationPolicy) bool { return tells(p.Spec) }) {
 		return nil
 	}
 	return &pushcontext.DestinationPolicies{Namespace: d.namespace(host), Policies: list}
@@ -218,13 +218,26 @@ func (rs *rules) hashed(host string, d directory) *pushcontext.DestinationPolici
 
 // hashing reports whether a rule has some endpoints chosen by a hash.
 func hashing(spec *networking.DestinationRule) bool {
-	return hashingPolicy(spec.GetTrafficPolicy()) ||
-		slices.ContainsFunc(spec.GetSubsets(), func(s *networking.Subset) bool { return hashingPolicy(s.GetTrafficPolicy()) })
+	return somePolicy(spec, func(l *networking.LoadBalancerSettings, _ *networking.ConnectionPoolSettings, _ bool) bool {
+		return l.GetConsistentHash() != nil
+	})
 }
 
-func hashingPolicy(p *networking.TrafficPolicy) bool {
-	return p.GetLoadBalancer().GetConsistentHash() != nil ||
-		slices.ContainsFunc(p.GetPortLevelSettings(), func(s *networking.TrafficPolicy_PortTrafficPolicy) bool {
-			return s.GetLoadBalancer().GetConsistentHash() != nil
-		})
+// steering reports whether a rule says something of connections: by what of them endpoints are chosen, how long they may be
+// idle, that they go through a tunnel.
+func steering(spec *networking.DestinationRule) bool {
+	return somePolicy(spec, func(l *networking.LoadBalancerSettings, c *networking.ConnectionPoolSettings, tunnel bool) bool {
+		return l.GetConsistentHash() != nil || c.GetTcp().GetIdleTimeout() != nil || tunnel
+	})
+}
+
+// somePolicy reports whether something holds for a policy of a rule: for all ports or for one, of the host or of a subset.
+func somePolicy(spec *networking.DestinationRule, holds func(l *networking.LoadBalancerSettings, c *networking.ConnectionPoolSettings, tunnel bool) bool) bool {
+	policy := func(p *networking.TrafficPolicy) bool {
+		return holds(p.GetLoadBalancer(), p.GetConnectionPool(), p.GetTunnel() != nil) ||
+			slices.ContainsFunc(p.GetPortLevelSettings(), func(s *networking.TrafficPolicy_PortTrafficPolicy) bool {
+				return holds(s.GetLoadBalancer(), s.GetConnectionPool(), false)
+			})
+	}
+	return policy(spec.GetTrafficPolicy()) || slices.ContainsFunc(spec.GetSubsets(), func(s *networking.Subset) bool { return policy(s.GetTrafficPolicy()) })
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/durationpb"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -208,6 +209,26 @@ func TestVirtualServicesKnowHashes(t *testing.T) {
 		virtual("x", "v", 0, &networking.VirtualService{Hosts: []string{"v"}, Http: []*networking.HTTPRoute{to(host("a"), 0), to(host("b"), 0)}})).VirtualServices[0]
 	p := v.Hashed[host("a")]
 	if len(v.Hashed) != 1 || p == nil || p.Namespace != "ns" || len(p.Policies) != 2 || p.Policies[0].Source.Object.Name != "r" {
+		t.Errorf("%+v", v.Hashed)
+	}
+}
+
+// TLS and TCP routes need to know more of rules: tunnels and idle times of connections.
+func TestVirtualServicesKnowTunnels(t *testing.T) {
+	t.Parallel()
+	c1 := kube("c1")
+	tunnel := func(r *networking.DestinationRule) {
+		r.Subsets = []*networking.Subset{{Name: "v1", TrafficPolicy: &networking.TrafficPolicy{Tunnel: &networking.TrafficPolicy_TunnelSettings{TargetHost: "x", TargetPort: 1}}}}
+	}
+	idle := func(r *networking.DestinationRule) {
+		r.TrafficPolicy = &networking.TrafficPolicy{ConnectionPool: &networking.ConnectionPoolSettings{Tcp: &networking.ConnectionPoolSettings_TCPSettings{IdleTimeout: durationpb.New(1)}}}
+	}
+	to := func(h string) []*networking.RouteDestination {
+		return []*networking.RouteDestination{{Destination: &networking.Destination{Host: h}}}
+	}
+	v := rebuild(service(c1, "a"), service(c1, "b"), service(c1, "c"), rule(c1, "x", "r", host("a"), 0, tunnel), rule(c1, "x", "s", host("b"), 0, idle), rule(c1, "x", "t", host("c"), 0),
+		virtual("x", "v", 0, &networking.VirtualService{Hosts: []string{"v"}, Tcp: []*networking.TCPRoute{{Route: to(host("a"))}, {Route: to(host("c"))}}, Tls: []*networking.TLSRoute{{Route: to(host("b"))}}})).VirtualServices[0]
+	if len(v.Hashed) != 2 || v.Hashed[host("a")] == nil || v.Hashed[host("b")] == nil {
 		t.Errorf("%+v", v.Hashed)
 	}
 }

@@ -31,7 +31,7 @@ type VirtualService struct {
 	// means the port at which the request came in. Gateways of matches are names as in Gateways.
 	Spec *networking.VirtualService
 	// Hashed has, by host, those destinations of HTTP routes of which some DestinationRule chooses endpoints by
-	// a hash of the request.
+	// a hash of the request, and those of TLS and TCP routes of which one says something of connections.
 	Hashed map[string]*DestinationPolicies
 	// Destinations are the hosts that its routes send to, mirrors too; sorted.
 	Destinations []string
