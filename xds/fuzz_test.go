@@ -75,7 +75,7 @@ func (x *play) RecvMsg(m any) error {
 		return fmt.Errorf("played out")
 	}
 	names := []string{foo, bar, "80", "81", "*", "", "0.0.0.0_80", bh, "inbound|80||", "outbound|x|y|z"}
-	urls := []string{gen.ClusterURL, gen.EndpointURL, gen.ListenerURL, gen.RouteURL, "type.googleapis.com/istio.networking.nds.v1.NameTable"}
+	urls := []string{gen.ClusterURL, gen.EndpointURL, gen.ListenerURL, gen.RouteURL, gen.VirtualHostURL, "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig"}
 	a, b, c := x.take(), x.take(), x.take()
 	url, add, drop := urls[a%len(urls)], names[b%len(names)], names[c%len(names)]
 	x.sent++
