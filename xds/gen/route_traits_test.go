@@ -91,7 +91,7 @@ func (w *routedWorld) class() gen.Class {
 func TestRoutesDependOnDeclaredTraitsOnly(t *testing.T) {
 	t.Parallel()
 	shared := 0
-	for seed := range uint64(300) {
+	for seed := range uint64(150) {
 		w := &routedWorld{Rand: rand.New(rand.NewPCG(seed, 1)), TB: t}
 		v := w.view()
 		for _, g := range []gen.Narrower{gen.Routes{}, gen.VirtualHosts{}} {
