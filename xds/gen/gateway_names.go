@@ -74,7 +74,7 @@ func binds(s string) bool {
 	return err == nil && a.Zone() == ""
 }
 
-// routerSummary is what tells routers apart, beside where they listen.
+// routerSummary has the labels that tell routers apart: those that Gateways select by and routes look at.
 type routerSummary struct{ sources }
 
 func routersOf(v *pushcontext.GatewaysView) *routerSummary {
@@ -83,32 +83,22 @@ func routersOf(v *pushcontext.GatewaysView) *routerSummary {
 		out.name(slices.Values(v.Labels))
 		for _, s := range v.Servers {
 			for _, vs := range s.Bound {
-				from := sourcesOf(vs)
-				out.name(slices.Values(from.labels))
-				out.namespace = out.namespace || from.namespace || !vs.Export.Public
+				out.name(slices.Values(sourcesOf(vs).labels))
 			}
 		}
 		return out
 	}).(*routerSummary)
 }
 
-// narrow drops of a class what makes no difference to what it has of Gateways; a sidecar has nothing.
+// narrow drops of a class what makes no difference to what it has of Gateways; a sidecar has nothing. The namespace stays, also
+// while all VirtualServices are for everybody: or the first that is not would have everything sent anew.
 func (r *routerSummary) narrow(c Class) Class {
 	if c.Type != Router {
 		return Class{Type: c.Type}
 	}
-	c.Labels, c.ExposeServices, c.DNSDomain = c.Labels.Only(r.labels), false, ""
-	if !r.namespace {
-		c.Namespace = ""
-	}
+	c.Labels, c.ExposeServices = c.Labels.Only(r.labels), false
 	return c
 }
 
-// scope is equal for views that tell routers apart by the same.
-func (r *routerSummary) scope() string {
-	out := strings.Join(r.labels, labelEnd)
-	if r.namespace {
-		out += labelEnd + labelEnd
-	}
-	return out
-}
+// scope is equal for views that tell routers apart by the same labels.
+func (r *routerSummary) scope() string { return strings.Join(r.labels, labelEnd) }

@@ -285,7 +285,7 @@ func TestGatewayRulesByPort(t *testing.T) {
 		t.Error(d)
 	}
 	narrow := gen.Routes{}.Narrow(view, labelled.Keep(gen.Routes{}.Traits(view)))
-	if narrow.Labels != gen.NewLabels(model.Labels{"app": "edge"}) || narrow.Namespace != "" {
+	if narrow.Labels != gen.NewLabels(model.Labels{"app": "edge"}) || narrow.Namespace != "istio-system" {
 		t.Errorf("narrowed to %+v", narrow)
 	}
 }
