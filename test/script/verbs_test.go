@@ -228,6 +228,8 @@ func proxyVerbs(w *world) map[string]script.Cmd {
 			w.onProxy(func(p *proxy, a []string) (string, error) { return p.holds(a[0], strings.Join(a[1:], " ")) })),
 		"routes": verb("proxy [text]", "print where the routes lead of virtual hosts with the text in their names", 1,
 			w.onProxy(func(p *proxy, a []string) (string, error) { return p.routes(strings.Join(a, " ")) })),
+		"streams": verb("proxy [text]", "print where connections are forwarded to by listeners with the text in their names", 1,
+			w.onProxy(func(p *proxy, a []string) (string, error) { return p.streams(strings.Join(a, " ")) })),
 		"trace": verb("proxy", "print the responses that it received since the last time, in order", 1,
 			w.onProxy(func(p *proxy, _ []string) (string, error) { return p.trace(), nil })),
 		"warming": verb("proxy", "print the clusters that wait for endpoints", 1, w.onProxy(func(p *proxy, _ []string) (string, error) {
