@@ -1,0 +1,204 @@
+package oracle_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/xds/evaluate"
+)
+
+// What a configuration means by Istio's documentation, worked out of the configuration itself: an answer that has nothing to
+// do with how resources are made or read.
+
+// contradicts says in what the evaluator's answer is not what the configuration means, "" if it is.
+func (c *config) contradicts(got *evaluate.Result, a ask) string {
+	host, known := c.meant(a)
+	v := c.routesOf(host)
+	if v == nil || !slices.ContainsFunc(v.rules, func(r rule) bool { return r.atPort(a.port) }) {
+		switch {
+		case !known:
+			if got.Kind != evaluate.Direct || got.Status != 502 {
+				return "no service has the host, so it should be answered with 502"
+			}
+			return ""
+		default:
+			return wantClusters(got, []string{cluster(a.port, "", host)})
+		}
+	}
+	r := find(v.rules, a)
+	switch {
+	case r == nil:
+		if got.Kind != evaluate.NoRoute {
+			return "no rule of " + v.name + " matches, so it should be answered with 404"
+		}
+		return ""
+	case r.redirect != nil:
+		if got.Kind != evaluate.Redirect || r.redirect.code != 0 && got.Status != r.redirect.code {
+			return "it should be redirected"
+		}
+		return ""
+	case r.direct > 0:
+		if got.Kind != evaluate.Direct || got.Status != r.direct {
+			return fmt.Sprintf("it should be answered with %d", r.direct)
+		}
+		return ""
+	}
+	var want []string
+	for _, d := range r.routes {
+		port := d.port
+		if port == 0 {
+			port = a.port
+		}
+		if d.weight > 0 || len(r.routes) == 1 {
+			want = append(want, cluster(port, d.subset, complete(d.host)))
+		}
+	}
+	return wantClusters(got, want)
+}
+
+func cluster(port int, subset, host string) string {
+	return fmt.Sprintf("outbound|%d|%s|%s", port, subset, host)
+}
+
+func wantClusters(got *evaluate.Result, want []string) string {
+	var have []string
+	for _, s := range got.Clusters {
+		if s.Percent > 0 {
+			have = append(have, s.Cluster)
+		}
+	}
+	slices.Sort(have)
+	slices.Sort(want)
+	if have, want = slices.Compact(have), slices.Compact(want); got.Kind != evaluate.ToCluster || !slices.Equal(have, want) {
+		return fmt.Sprintf("it should go to %v", want)
+	}
+	return ""
+}
+
+// complete gives the host that a short name in the client's namespace stands for.
+func complete(host string) string {
+	if !strings.Contains(host, ".") {
+		return host + "." + namespace + ".svc.cluster.local"
+	}
+	return host
+}
+
+// meant gives the service's host that an authority stands for in the client's namespace, and whether the client sees it.
+func (c *config) meant(a ask) (string, bool) {
+	host := strings.ToLower(a.host)
+	host, _, _ = strings.Cut(host, ":") // the port of the connection counts
+	candidates := []string{host}
+	switch strings.Count(host, ".") {
+	case 0:
+		candidates = append(candidates, host+"."+namespace+".svc.cluster.local")
+	case 1:
+		candidates = append(candidates, host+".svc.cluster.local")
+	case 2:
+		candidates = append(candidates, host+".cluster.local")
+	}
+	for _, h := range candidates {
+		if s := has(c.services, h); s != nil && c.imported(s.ns, h) {
+			return h, true
+		}
+	}
+	return host, false
+}
+
+// imported reports whether the Sidecar, if there is one, lets the client see a host of a namespace: what it names, and what
+// imported VirtualServices send to.
+func (c *config) imported(ns, host string) bool {
+	return c.imports == nil || ns == namespace || slices.Contains(c.imports, ns+"/*") || slices.Contains(c.imports, ns+"/"+host) ||
+		slices.ContainsFunc(c.virtual, func(v *virtualService) bool { return sendsTo(v.rules, host) })
+}
+
+func sendsTo(rules []rule, host string) bool {
+	return slices.ContainsFunc(rules, func(r rule) bool {
+		return slices.ContainsFunc(r.routes, func(d destination) bool { return complete(d.host) == host }) ||
+			r.delegate != nil && sendsTo(r.delegate.rules, host)
+	})
+}
+
+// routesOf gives the oldest VirtualService with the very host, else the one with the wildcard. Of a host that no service has
+// its full name counts.
+func (c *config) routesOf(host string) *virtualService {
+	for _, v := range c.virtual {
+		for _, h := range v.hosts {
+			if complete(h) == host {
+				return v
+			}
+		}
+	}
+	for _, v := range c.virtual {
+		for _, h := range v.hosts {
+			if suffix, wild := strings.CutPrefix(h, "*"); wild && strings.HasSuffix(host, suffix) {
+				return v
+			}
+		}
+	}
+	return nil
+}
+
+// find gives the first rule that takes a request, of a delegate where one does.
+func find(rules []rule, a ask) *rule {
+	for i := range rules {
+		r := &rules[i]
+		if len(r.matches) > 0 && !slices.ContainsFunc(r.matches, func(m match) bool { return m.takes(a) }) {
+			continue
+		}
+		if r.delegate == nil {
+			return r
+		}
+		if sub := find(r.delegate.rules, a); sub != nil {
+			return sub
+		}
+	}
+	return nil
+}
+
+// atPort reports whether a rule may take a request at a port. A VirtualService without such a rule is not in force there.
+func (r *rule) atPort(port int) bool {
+	return len(r.matches) == 0 || slices.ContainsFunc(r.matches, func(m match) bool { return m.port == 0 || m.port == port })
+}
+
+func (m *match) takes(a ask) bool {
+	path, query, _ := strings.Cut(a.path, "?")
+	return m.takesPath(path) && m.takesHeaders(a) && (m.method == "" || m.method == a.method) && (m.port == 0 || m.port == a.port) &&
+		(m.query == "" || slices.Contains(strings.Split(query, "&"), m.query+"="+m.queryIs)) && strings.HasPrefix(a.host, m.authority)
+}
+
+func (m *match) takesPath(path string) bool {
+	want := m.path
+	if m.fold {
+		path, want = strings.ToLower(path), strings.ToLower(want)
+	}
+	switch m.pathKind {
+	case "exact":
+		return path == want
+	case "prefix":
+		return strings.HasPrefix(path, want)
+	case "regex":
+		return regexp.MustCompile("^(?:" + want + ")$").MatchString(path)
+	}
+	return true
+}
+
+func (m *match) takesHeaders(a ask) bool {
+	if _, there := a.headers[m.without]; there {
+		return false
+	}
+	if m.header == "" {
+		return true
+	}
+	v, there := a.headers[m.header]
+	switch m.kind {
+	case "exact":
+		return v == m.value
+	case "prefix":
+		return strings.HasPrefix(v, m.value)
+	case "regex":
+		return there && regexp.MustCompile("^(?:"+m.value+")$").MatchString(v)
+	}
+	return there
+}

@@ -1,0 +1,262 @@
+package oracle_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
+	"github.com/isthmus-mesh/isthmus/xds"
+	"github.com/isthmus-mesh/isthmus/xds/evaluate"
+)
+
+func decode(t testing.TB, r xds.Rendered) proto.Message {
+	t.Helper()
+	m, err := (&anypb.Any{TypeUrl: r.TypeURL, Value: r.Body}).UnmarshalNew()
+	if err != nil {
+		t.Fatalf("%s %s: %v", r.Short, r.Name, err)
+	}
+	return m
+}
+
+const asksPerRound = 50
+
+// TestEvaluatorAgreesWithEnvoy asks a real Envoy and the evaluator the same.
+func TestEvaluatorAgreesWithEnvoy(t *testing.T) {
+	t.Parallel()
+	for name, inline := range map[string]bool{"hosts one by one": false, "hosts in tables": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := *seed
+			if n == 0 {
+				n = rand.Uint64()
+			}
+			t.Logf("-seed %d", n)
+			g := &generator{rand.New(rand.NewPCG(n, 0))}
+			first := g.config(0)
+			lo := addresses(nil)
+			w := startWorldWith(t, first, inline, &lo)
+			asked, told := 0, map[string]int{}
+			for i := range *rounds {
+				c := first
+				if i > 0 {
+					c = g.config(i)
+					w.apply(c.yaml(lo))
+				}
+				w.settle(c)
+				e := w.evaluator()
+				for range asksPerRound {
+					a := g.ask()
+					asked++
+					told[w.compare(e, c, a, strconv.Itoa(asked))]++
+				}
+			}
+			w.accepted()
+			t.Logf("%d configurations, %d requests: %v", *rounds, asked, told)
+		})
+	}
+}
+
+func startWorldWith(t testing.TB, c *config, inline bool, lo *addresses) *world {
+	t.Helper()
+	w := newWorld(t, inline)
+	*lo = func(s *service, version int) string { return w.lo.Addr(byte(10+s.number), byte(version+1)).String() }
+	var all []string
+	for _, s := range services() {
+		for v := range s.versions {
+			for _, p := range servicePorts {
+				all = append(all, fmt.Sprintf("%s:%d", (*lo)(s, v), targetPort(p)))
+			}
+		}
+	}
+	w.backends(all)
+	w.start(c.yaml(*lo))
+	return w
+}
+
+// settle waits until the Envoy answers with the number of a configuration at each port.
+func (w *world) settle(c *config) {
+	w.t.Helper()
+	for _, port := range servicePorts {
+		envoytest.Eventually(w.t, limit, fmt.Sprintf("configuration %d at port %d", c.number, port), func() error {
+			a, err := w.ask(ask{host: markerHost, port: port, method: "GET", path: "/"}, "marker")
+			if err == nil && a.body != fmt.Sprint(c.number) {
+				err = fmt.Errorf("it answers with %d, %q", a.status, a.body)
+			}
+			return err
+		})
+	}
+}
+
+// answer is what an Envoy did.
+type answer struct {
+	status          int
+	backend         string
+	path, authority string
+	location        string
+	body            string
+}
+
+func (w *world) ask(a ask, id string) (out answer, err error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, a.method, fmt.Sprintf("http://%s:%d%s", w.lo.Addr(1, 1), a.port, a.path), nil)
+	if err != nil {
+		return out, err
+	}
+	r.Host = a.host
+	r.Header.Set("X-Oracle", id)
+	for k, v := range a.headers {
+		r.Header.Set(k, v)
+	}
+	res, err := w.client.Do(r)
+	if err != nil {
+		return out, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	h := res.Header
+	return answer{res.StatusCode, h.Get("X-Backend"), h.Get("X-Path"), h.Get("X-Authority"), h.Get("Location"), string(body)}, err
+}
+
+// compare fails the test if the answers differ, for good: a change may take a moment to reach the Envoy's worker. It gives
+// what became of the request.
+func (w *world) compare(e *evaluate.Config, c *config, a ask, id string) string {
+	w.t.Helper()
+	headers := map[string]string{"x-oracle": id}
+	for k, v := range a.headers {
+		headers[k] = v
+	}
+	want := e.Evaluate(evaluate.Request{
+		Destination: netip.AddrPortFrom(w.lo.Addr(1, 1), uint16(a.port)), Method: a.method, Authority: a.host, Path: a.path, Headers: headers,
+	})
+	var got answer
+	var why string
+	for attempt := range 5 {
+		var err error
+		if got, err = w.ask(a, id+"-"+strconv.Itoa(attempt)); err != nil {
+			why = err.Error()
+			continue
+		}
+		if why = w.differs(want, got, a, id+"-"+strconv.Itoa(attempt)); why == "" {
+			break
+		}
+	}
+	if why == "" {
+		why = c.contradicts(want, a)
+	}
+	if why != "" {
+		w.t.Errorf("%s: %s\nthe Envoy: %+v\nthe evaluator: %s\nthe configuration:\n%s", a, why, got, text(want), c.names()+c.routing())
+		w.t.FailNow()
+	}
+	return string(want.Kind)
+}
+
+func text(r *evaluate.Result) string {
+	var b strings.Builder
+	for _, s := range r.Steps {
+		fmt.Fprintf(&b, "\n  %s %q: %s %v", s.What, s.Name, s.Why, s.Config)
+	}
+	fmt.Fprintf(&b, "\n  = %+v", *r)
+	return b.String()
+}
+
+// differs says in what an answer is not what was worked out, "" if it is.
+func (w *world) differs(want *evaluate.Result, got answer, a ask, id string) string {
+	status := want.Status
+	switch want.Kind {
+	case evaluate.Redirect:
+		if got.location != want.Location {
+			return fmt.Sprintf("it is sent to %q, not %q", got.location, want.Location)
+		}
+	case evaluate.Direct, evaluate.NoRoute:
+	case evaluate.ToCluster:
+		return w.sentElsewhere(want, got, a, id)
+	default:
+		return "the evaluator says " + string(want.Kind)
+	}
+	if got.status != status || got.backend != "" {
+		return fmt.Sprintf("status %d from %q, not %d", got.status, got.backend, status)
+	}
+	return ""
+}
+
+func (w *world) sentElsewhere(want *evaluate.Result, got answer, a ask, id string) string {
+	if len(want.Faults) > 0 {
+		if !strings.Contains(want.Faults[0], fmt.Sprintf("abort with %d", got.status)) {
+			return fmt.Sprintf("status %d, not %v", got.status, want.Faults)
+		}
+		return ""
+	}
+	cluster := w.loggedCluster(id)
+	i := slices.IndexFunc(want.Clusters, func(s evaluate.Share) bool { return s.Cluster == cluster && s.Percent > 0 })
+	if i < 0 {
+		// Of a cluster that it does not have, an Envoy says nothing.
+		if cluster == "-" && got.status == 503 && slices.ContainsFunc(want.Clusters, func(s evaluate.Share) bool { return s.Missing && s.Percent > 0 }) {
+			return ""
+		}
+		return fmt.Sprintf("it went to cluster %q with status %d", cluster, got.status)
+	}
+	s := want.Clusters[i]
+	switch {
+	case s.Missing || len(s.Endpoints) == 0:
+		if got.status != 503 {
+			return fmt.Sprintf("status %d of a cluster without endpoints", got.status)
+		}
+		return ""
+	case got.status != 200:
+		return fmt.Sprintf("status %d", got.status)
+	case !slices.ContainsFunc(s.Endpoints, func(e evaluate.Endpoint) bool { return e.Address == got.backend }):
+		return fmt.Sprintf("endpoint %s is none of the cluster's", got.backend)
+	}
+	for _, x := range []struct{ what, want, asked, got string }{{"path", want.Path, a.path, got.path}, {"authority", want.Authority, a.host, got.authority}} {
+		if x.want == "" {
+			x.want = x.asked
+		}
+		if x.got != x.want {
+			return fmt.Sprintf("the upstream sees %s %q, not %q", x.what, x.got, x.want)
+		}
+	}
+	return ""
+}
+
+// loggedCluster waits for the line of a request in the Envoy's log.
+func (w *world) loggedCluster(id string) (cluster string) {
+	envoytest.Eventually(w.t, limit, "request "+id+" in the access log", func() error {
+		c, ok := w.log.cluster(id)
+		if !ok {
+			return fmt.Errorf("it has %d", len(w.log.clusters))
+		}
+		cluster = c
+		return nil
+	})
+	return cluster
+}
+
+// accepted makes sure that the Envoy refused nothing in the whole run.
+func (w *world) accepted() {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	refused, err := w.envoy.Rejected(ctx)
+	if err != nil || len(refused) > 0 {
+		w.t.Errorf("the Envoy refused %v, %v\n%s", refused, err, w.envoy.Log())
+	}
+	for _, p := range w.server.Proxies() {
+		for _, typ := range p.Types {
+			if typ.Nack != nil {
+				w.t.Errorf("%s: %s", typ.Short, typ.Nack.Message)
+			}
+		}
+	}
+}
