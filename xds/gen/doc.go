@@ -5,10 +5,10 @@
 // view, so the memo key (view, generator, class) is complete by construction. To add a type, write
 // one file with a Generator and add it to [All].
 //
-//	ServiceView ─ Endpoints ─► outbound|<port>||<host>            selectEndpoints decides, ExplainEndpoints tells
-//	ShapeView ─── Clusters ──► outbound|<port>||<host>            EDS, DNS with inline endpoints, or original destination
-//	ServiceView ─ Endpoints ─► outbound_.<port>_._.<host>          selectForwarded decides, ExplainPassthrough tells
-//	ShapeView ─── Clusters ──► outbound_.<port>_._.<host>          at routers that forward mutual TLS between networks
+//	ServiceView ─ Endpoints ─► outbound|<port>|<subset>|<host>    selectEndpoints decides, ExplainEndpoints tells
+//	ShapeView ─── Clusters ──► outbound|<port>|<subset>|<host>    EDS, DNS with inline endpoints, or original destination
+//	ServiceView ─ Endpoints ─► outbound_.<port>_.<subset>_.<host>  selectForwarded decides, ExplainPassthrough tells
+//	ShapeView ─── Clusters ──► outbound_.<port>_.<subset>_.<host>  at routers that forward mutual TLS between networks
 //	PortView ──── Listeners ─► <address>_<port>                   arrange: visible services, one for each host and address
 //	         └─── Routes ────► <port>, <host>:<port>, exposed.<port>  portPlan: which listeners and tables that makes
 //	GatewaysView ─ Listeners ─► gateway_<bind>_<port>             routerPlan: which servers share a socket or a table
