@@ -14,6 +14,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug/debugtest"
+	"github.com/isthmus-mesh/isthmus/test/env"
 )
 
 // TestCheck compares tables and exit codes.
@@ -171,5 +172,41 @@ func TestFindingsOfAHub(t *testing.T) {
 	}
 	if got := command(t, "findings", "--severity", "bad", "--hub", hub); got.code != exitUsage {
 		t.Errorf("exit code %d: %s", got.code, got.stderr)
+	}
+}
+
+// TestCheckReadsAPIServers: with --kubeconfig the clusters that the primary registers are read too.
+func TestCheckReadsAPIServers(t *testing.T) {
+	t.Parallel()
+	cs := servers.Take(t, 2)
+	primary, west := cs[0], cs[1]
+	primary.InstallCRDs(t)
+	primary.Apply(t, env.Namespace("istio-system"), env.Namespace("shop"), `
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: web, namespace: shop}
+spec:
+  hosts: [web]
+  http: [{route: [{destination: {host: web}, weight: 1}, {destination: {host: absent}, weight: 1}]}]
+`)
+	west.Apply(t, shop("10.2.0.1")...)
+	primary.Apply(t, registered("west", west.Kubeconfig(env.AdminToken)))
+	file := filepath.Join(t.TempDir(), "primary.yaml")
+	if err := os.WriteFile(file, primary.Kubeconfig(env.AdminToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := command(t, "check", "--kubeconfig", file, "-o", "json", "--timeout", patience.String())
+	var list []debug.ObjectFinding
+	if err := json.Unmarshal([]byte(got.stdout), &list); err != nil || got.code != exitFailure {
+		t.Fatalf("exit code %d: %s", got.code, got.stderr)
+	}
+	var hosts []string
+	for _, f := range list {
+		if f.Code == "UnknownHost" {
+			hosts = append(hosts, f.Message)
+		}
+	}
+	if len(hosts) != 1 || !strings.Contains(hosts[0], "absent.shop") {
+		t.Errorf("unknown hosts %q, of %s", hosts, got.stdout)
 	}
 }
