@@ -25,6 +25,7 @@ const (
 	memoTables                         // on a GatewayServer: *tableCache
 	memoChains                         // on a GatewayServer: *chainCache
 	memoGateway                        // on a VirtualService: *gatewayRoutes
+	memoServerHosts                    // on a GatewayServer: *serverHosts
 )
 
 // shareable says which servers can share a socket.

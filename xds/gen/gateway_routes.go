@@ -108,7 +108,7 @@ func (t *routerTable) hosts(c Class) (out []*gatewayHost, bodies bool, err error
 	}
 	for _, s := range t.servers {
 		for _, v := range s.bound {
-			common := hostsInCommon(s.GatewayServer, v)
+			common := hostsOfServer(s.GatewayServer).inCommon(v)
 			if len(common) == 0 {
 				continue
 			}
@@ -136,29 +136,6 @@ func (t *routerTable) hosts(c Class) (out []*gatewayHost, bodies bool, err error
 	}
 	slices.SortFunc(out, func(a, b *gatewayHost) int { return strings.Compare(a.host, b.host) })
 	return out, bodies, nil
-}
-
-// hostsInCommon are those of a VirtualService that are among a server's, and those of the server among its patterns.
-func hostsInCommon(s *pushcontext.GatewayServer, v *pushcontext.VirtualService) []string {
-	var out []string
-	add := func(host string) {
-		if host = canonical(host); headerText(host) && !slices.Contains(out, host) {
-			out = append(out, host)
-		}
-	}
-	for _, h := range s.Hosts {
-		if h.Namespace != "*" && h.Namespace != v.Namespace {
-			continue
-		}
-		for _, host := range v.Hosts {
-			if pushcontext.HostMatches(h.Host, host) {
-				add(host)
-			} else if pushcontext.HostMatches(host, h.Host) {
-				add(h.Host)
-			}
-		}
-	}
-	return out
 }
 
 // encodedRoutes are the routes of a VirtualService at a server, each with its field tag.

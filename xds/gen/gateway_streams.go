@@ -34,7 +34,7 @@ func streamsAt(s *routerServer) []serverStream {
 	}
 	out := tlsStreams(s)
 	for _, x := range tcpStreams(s) {
-		if names, ok := sniNames(hostsInCommon(s.GatewayServer, x.by)); ok {
+		if names, ok := sniNames(hostsOfServer(s.GatewayServer).inCommon(x.by)); ok {
 			x.names = names
 			out = append(out, x)
 		}
