@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/proto"
@@ -183,6 +184,7 @@ func (id *identity) metadata(m metadata, aliases map[model.ClusterID]model.Clust
 	id.network = c.Network != ""
 	c.Interception = interception(m.text("INTERCEPTION_MODE"))
 	c.HTTP10 = m.flag("HTTP10")
+	c.Tuning = m.tuning()
 	c.ExposeServices = c.Type == gen.Router && m.flag("ISTHMUS_EXPOSE_SERVICES")
 	if err := m.tls(c); err != nil {
 		return err
@@ -201,6 +203,19 @@ func (id *identity) metadata(m metadata, aliases map[model.ClusterID]model.Clust
 	id.version = clip(m.text("ISTIO_VERSION"), maxVersion)
 	_, id.configured = m.fields["PROXY_CONFIG"]
 	return id.addresses(m.text("INSTANCE_IPS"))
+}
+
+// tuning reads how the proxy wants its listeners. A time that is none is left to Envoy.
+func (m metadata) tuning() gen.Tuning {
+	out := gen.Tuning{BalanceInbound: m.flag("INBOUND_LISTENER_EXACT_BALANCE"), BalanceOutbound: m.flag("OUTBOUND_LISTENER_EXACT_BALANCE")}
+	switch d, err := time.ParseDuration(m.text("IDLE_TIMEOUT")); {
+	case err != nil || d < 0:
+	case d == 0:
+		out.Idle = -1
+	default:
+		out.Idle = min(d, 365*24*time.Hour)
+	}
+	return out
 }
 
 // self reads whether the proxy asks for its peers, and what they have in common with it.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -33,13 +34,24 @@ func nodeBytes(tb testing.TB, id string, meta map[string]any, change ...func(*co
 	return b
 }
 
+// How nodes ask for their listeners to be tuned.
+func TestNodeTuning(t *testing.T) {
+	t.Parallel()
+	for idle, want := range map[string]time.Duration{"": 0, "90s": 90 * time.Second, "0s": -1, "-1s": 0, "soon": 0, "2000000h": 365 * 24 * time.Hour} {
+		id, err := parseNode(nodeBytes(t, "sidecar~10.0.0.1~a.b~c", map[string]any{"IDLE_TIMEOUT": idle, "INBOUND_LISTENER_EXACT_BALANCE": "true"}), nil)
+		if err != nil || id.class.Tuning != (gen.Tuning{Idle: want, BalanceInbound: true}) {
+			t.Errorf("%q: %+v, %v", idle, id.class.Tuning, err)
+		}
+	}
+}
+
 // FuzzNode: whatever a client sends as its node, what is made of it is small and sound, and so is the
 // reason why nothing is.
 func FuzzNode(f *testing.F) {
 	const id = "sidecar~10.0.0.1~a.b~b.svc.cluster.local"
 	f.Add(nodeBytes(f, id, map[string]any{
 		"CLUSTER_ID": "alias", "NAMESPACE": "n", "NETWORK": "net", "NODE_NAME": "m", "INTERCEPTION_MODE": "NONE", "ISTIO_VERSION": "1.29",
-		"INSTANCE_IPS": "10.0.0.1,::1, 10.0.0.2,", "HTTP10": "1", "ISTHMUS_EXPOSE_SERVICES": true, "PROXY_CONFIG": map[string]any{},
+		"INSTANCE_IPS": "10.0.0.1,::1, 10.0.0.2,", "HTTP10": "1", "IDLE_TIMEOUT": "90s", "INBOUND_LISTENER_EXACT_BALANCE": "true", "ISTHMUS_EXPOSE_SERVICES": true, "PROXY_CONFIG": map[string]any{},
 	}))
 	f.Add(nodeBytes(f, "router~10.0.0.1~a.b~", map[string]any{
 		"TLS_CLIENT_CERT_CHAIN": "/c.pem", "TLS_CLIENT_KEY": "/k.pem", "TLS_CLIENT_ROOT_CERT": "/r.pem", "TLS_SERVER_KEY": strings.Repeat("k", 300),

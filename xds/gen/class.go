@@ -3,6 +3,7 @@ package gen
 import (
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
@@ -56,6 +57,7 @@ type Class struct {
 	Bind       netip.Addr
 	Extensions Extensions
 	HTTP10     bool // node metadata HTTP10
+	Tuning     Tuning
 	// ExposeServices lets a router without Gateway configuration listen on every TCP service port
 	// (node metadata ISTHMUS_EXPOSE_SERVICES); off unless asked for.
 	ExposeServices bool
@@ -80,6 +82,15 @@ type Class struct {
 	GatewayPorts string
 	// VHDS: the proxy takes the virtual hosts of route tables one by one.
 	VHDS bool
+}
+
+// Tuning is how a proxy's node metadata has its listeners tuned. It is comparable.
+type Tuning struct {
+	// Idle ends connections on which nothing happens (IDLE_TIMEOUT); negative for never, 0 for Envoy's default.
+	Idle time.Duration
+	// BalanceInbound and BalanceOutbound have connections spread evenly over the proxy's threads
+	// (INBOUND_LISTENER_EXACT_BALANCE, OUTBOUND_LISTENER_EXACT_BALANCE).
+	BalanceInbound, BalanceOutbound bool
 }
 
 // Peers is what the instances of a proxy's workload have in common beside the service. It is comparable.
@@ -109,7 +120,7 @@ const (
 	TraitFamilies                        // IPv4, IPv6
 	TraitIP                              // IP
 	TraitInterception                    // Interception, Bind
-	TraitExtensions                      // Extensions, HTTP10
+	TraitExtensions                      // Extensions, HTTP10, Tuning
 	TraitTLS                             // ClientTLS, ServerTLS
 	TraitPassthrough                     // Passthrough
 	TraitNetworkView                     // NetworkView
@@ -171,7 +182,7 @@ func (c Class) Keep(t Traits) Class {
 		k.Interception, k.Bind = c.Interception, c.Bind
 	}
 	if t&TraitExtensions != 0 {
-		k.Extensions, k.HTTP10 = c.Extensions, c.HTTP10
+		k.Extensions, k.HTTP10, k.Tuning = c.Extensions, c.HTTP10, c.Tuning
 	}
 	if t&TraitTLS != 0 {
 		k.ClientTLS, k.ServerTLS = c.ClientTLS, c.ServerTLS

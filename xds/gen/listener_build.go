@@ -13,6 +13,7 @@ import (
 	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -240,10 +241,29 @@ func (b *listenerBuilder) forward(name string, match *listenerv3.FilterChainMatc
 	return out
 }
 
+// idle is after what time without traffic the node has connections ended: 0 for never, nil for Envoy's default.
+func (b *listenerBuilder) idle() *durationpb.Duration {
+	if d := b.class.Tuning.Idle; d != 0 {
+		return durationpb.New(max(d, 0))
+	}
+	return nil
+}
+
+// balanced spreads connections evenly over Envoy's threads, if the node wants it.
+func balanced(l *listenerv3.Listener, exact bool) {
+	if exact {
+		l.ConnectionBalanceConfig = &listenerv3.Listener_ConnectionBalanceConfig{
+			BalanceType: &listenerv3.Listener_ConnectionBalanceConfig_ExactBalance_{ExactBalance: &listenerv3.Listener_ConnectionBalanceConfig_ExactBalance{}}}
+	}
+}
+
 func (b *listenerBuilder) tcpProxy(to target) *tcpv3.TcpProxy {
 	out := &tcpv3.TcpProxy{
 		StatPrefix: to.name, AccessLog: accessLogs(b.class, b.mesh, b.direction, connections),
 		HashPolicy: to.policy.hash, IdleTimeout: to.policy.idle, TunnelingConfig: to.policy.tunnel,
+	}
+	if out.IdleTimeout == nil {
+		out.IdleTimeout = b.idle()
 	}
 	if len(to.shares) == 1 {
 		out.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: to.shares[0].cluster}

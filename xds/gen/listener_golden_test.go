@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -44,6 +45,11 @@ func listenerScenarios(t testing.TB) []scenario {
 		{name: "ingress-none", only: only, mesh: newMesh(), class: sidecar("c1", "shop", noInterception, ingressScope(tlsIngress(0))), targets: targets},
 		{name: "ingress-bound", only: only, mesh: newMesh(), class: sidecar("c1", "shop", secured, ingressScope(tlsIngress(networking.CaptureMode_NONE))), targets: targets},
 		{name: "telemetry", only: only, mesh: newMesh(everyProvider), class: sidecar("c1", "shop", telling(everyTelemetry()...)), services: services[:2], targets: targets[:1]},
+		{name: "tuned", only: only, mesh: newMesh(func(m *settings) {
+			m.Config.DefaultInboundHttpRetryPolicy = &networking.HTTPRetry{Attempts: 5, RetryOn: "reset"}
+		}), class: sidecar("c1", "shop", func(c *gen.Class) {
+			c.Tuning = gen.Tuning{Idle: time.Minute, BalanceInbound: true, BalanceOutbound: true}
+		}), services: services[:2], targets: targets[:1]},
 		{name: "telemetry-defaults", only: only, mesh: newMesh(everyProvider, defaultProviders), class: sidecar("c1", "shop"), services: services[:2], targets: targets[:1]},
 		{name: "telemetry-legacy", only: only, mesh: newMesh(legacyTelemetry), class: sidecar("c1", "shop"), services: services[:2], targets: targets[:1]},
 	}
@@ -217,6 +223,7 @@ func streamWorlds(t testing.TB) []scenario {
 func scopedClass(r *rand.Rand, of gen.Class) gen.Class {
 	c := randomClass(r)
 	c.Labels = gen.NewLabels(model.Labels{"app": pick(r, "x", "y"), "pod": pick(r, "1", "2", "3")})
+	c.Tuning = pick(r, gen.Tuning{}, gen.Tuning{Idle: 1, BalanceInbound: true}, gen.Tuning{Idle: -1, BalanceOutbound: true})
 	if c.Type == gen.Sidecar && r.IntN(2) == 0 {
 		c.Scope = of.Scope
 	}

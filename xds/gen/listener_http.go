@@ -60,6 +60,9 @@ func (b *listenerBuilder) manager(stat string, d direction, p model.Protocol) *h
 	if b.class.HTTP10 {
 		m.HttpProtocolOptions = &corev3.Http1ProtocolOptions{AcceptHttp_10: true}
 	}
+	if idle := b.idle(); idle != nil {
+		m.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{IdleTimeout: idle}
+	}
 	m.Tracing = tracing(b.class, b.mesh, d)
 	b.normalize(m)
 	return m

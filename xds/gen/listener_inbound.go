@@ -25,12 +25,13 @@ func inboundListener(v *pushcontext.TargetsView, c Class) *listenerv3.Listener {
 	l.FilterChains = []*listenerv3.FilterChain{b.tcp("virtualInbound-blackhole", toPort(b.port), blackHoleCluster)}
 	for _, p := range ports {
 		if p.number != b.port {
-			l.FilterChains = append(l.FilterChains, b.inboundChains(portEntry(p))...)
+			l.FilterChains = append(l.FilterChains, b.inboundChains(portEntry(p, v.Mesh))...)
 		}
 	}
 	l.FilterChains = append(l.FilterChains, b.inboundChains(otherEntry(v))...)
 	l.ListenerFilters = inboundFilters(c, ports)
 	b.detectionTimeout(l)
+	balanced(l, c.Tuning.BalanceInbound)
 	return l
 }
 
@@ -45,16 +46,16 @@ type entry struct {
 	tls        *networking.ServerTLSSettings // of clients of outside the mesh; nil for none
 }
 
-func portEntry(p inboundPort) entry {
+func portEntry(p inboundPort, m *pushcontext.MeshView) entry {
 	name := inboundName(p.number)
-	return entry{name: name, http: name + "http", match: toPort(p.number), protocol: p.protocol, cluster: name, table: inboundTable(p), mtls: p.mtls, tls: p.tls}
+	return entry{name: name, http: name + "http", match: toPort(p.number), protocol: p.protocol, cluster: name, table: inboundTable(p, m), mtls: p.mtls, tls: p.tls}
 }
 
 func otherEntry(v *pushcontext.TargetsView) entry {
 	return entry{
 		name: "virtualInbound", http: "virtualInbound-catchall-http", match: &listenerv3.FilterChainMatch{}, cluster: inboundPassthroughCluster, mtls: otherMTLS(v),
 		table: &routev3.RouteConfiguration{Name: inboundPassthroughCluster, VirtualHosts: []*routev3.VirtualHost{
-			inboundHost("inbound|http|0", inboundPassthroughCluster)}, ValidateClusters: no()},
+			inboundHost("inbound|http|0", inboundPassthroughCluster, v.Mesh)}, ValidateClusters: no()},
 	}
 }
 
@@ -98,15 +99,15 @@ func (b *listenerBuilder) clearChains(e entry) []*listenerv3.FilterChain {
 }
 
 // inboundTable is inline, so it must not be refused because its cluster is still on the way.
-func inboundTable(p inboundPort) *routev3.RouteConfiguration {
+func inboundTable(p inboundPort, m *pushcontext.MeshView) *routev3.RouteConfiguration {
 	name := inboundName(p.number)
 	return &routev3.RouteConfiguration{Name: name, ValidateClusters: no(), VirtualHosts: []*routev3.VirtualHost{
-		inboundHost("inbound|http|"+itoa(p.servicePort()), name)}}
+		inboundHost("inbound|http|"+itoa(p.servicePort()), name, m)}}
 }
 
-// inboundHost sends everything to one cluster. A request is tried again only if the workload closed
-// the connection before it saw the request.
-func inboundHost(name, cluster string) *routev3.VirtualHost {
+// inboundHost sends everything to one cluster. Unless the mesh says otherwise, a request is tried again only if the workload
+// closed the connection before it saw the request.
+func inboundHost(name, cluster string, m *pushcontext.MeshView) *routev3.VirtualHost {
 	return &routev3.VirtualHost{Name: name, Domains: []string{"*"}, Routes: []*routev3.Route{{
 		Name: "default", Match: prefixSlash(),
 		Action: &routev3.Route_Route{Route: &routev3.RouteAction{
@@ -114,9 +115,16 @@ func inboundHost(name, cluster string) *routev3.VirtualHost {
 			Timeout:          zero(),
 			MaxStreamDuration: &routev3.RouteAction_MaxStreamDuration{
 				MaxStreamDuration: zero(), GrpcTimeoutHeaderMax: zero()},
-			RetryPolicy: &routev3.RetryPolicy{RetryOn: "reset-before-request", NumRetries: u32(2)},
+			RetryPolicy: inboundRetries(m.Config.GetDefaultInboundHttpRetryPolicy()),
 		}},
 	}}}
+}
+
+func inboundRetries(p *networking.HTTPRetry) *routev3.RetryPolicy {
+	if p == nil {
+		return &routev3.RetryPolicy{RetryOn: "reset-before-request", NumRetries: u32(2)}
+	}
+	return retryPolicy(p, true) // there is no other endpoint
 }
 
 // inboundFilters restore the original destination, then find out what a connection speaks on the

@@ -65,7 +65,7 @@ func ingressListener(v *pushcontext.TargetsView, c Class, name string) *listener
 			out.AdditionalAddresses = otherFamily(c, b.port)
 		}
 		p := ingressPort(v, l)
-		e := portEntry(p)
+		e := portEntry(p, v.Mesh)
 		e.match = &listenerv3.FilterChainMatch{}
 		out.FilterChains = b.inboundChains(e)
 		told := slices.ContainsFunc(out.FilterChains, func(f *listenerv3.FilterChain) bool { return f.FilterChainMatch.TransportProtocol != "" })

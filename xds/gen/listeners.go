@@ -213,6 +213,7 @@ func outboundListener(m *pushcontext.MeshView, c Class) *listenerv3.Listener {
 		b.tcp("virtualOutbound-catchall-tcp", nil, b.unknown()),
 	}
 	l.TrafficDirection = corev3.TrafficDirection_OUTBOUND
+	balanced(l, c.Tuning.BalanceOutbound)
 	return l
 }
 
