@@ -16,6 +16,9 @@ import (
 func (c *config) contradicts(got *evaluate.Result, a ask) string {
 	host, known := c.meant(a)
 	v := c.routesOf(host)
+	if v != nil && !known && has(c.services, host) != nil {
+		return "" // routes for a service that the Sidecar hides: Istio serves them, the hub does not
+	}
 	if v == nil || !slices.ContainsFunc(v.rules, func(r rule) bool { return r.atPort(a.port) }) {
 		switch {
 		case !known:
