@@ -361,10 +361,11 @@ func (e *Envoy) sotw(m *discoveryv3.DiscoveryResponse) {
 				removed = append(removed, n)
 			}
 		}
-		for key := range maps.Clone(e.refused) {
-			if n, ok := strings.CutPrefix(key, m.TypeUrl+"/"); ok && !now[n] {
-				delete(e.refused, key) // the server may have forgotten it with the resource
-			}
+		for _, refused := range []map[string]string{e.refused, e.told} {
+			maps.DeleteFunc(refused, func(key, _ string) bool { // the server may have forgotten it with the resource
+				n, ok := strings.CutPrefix(key, m.TypeUrl+"/")
+				return ok && !now[n]
+			})
 		}
 	}
 	e.trace("<- %s nonce %s: %q", m.TypeUrl, m.Nonce, names(items))
