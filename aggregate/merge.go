@@ -105,7 +105,7 @@ func newShape(in *mergeInput, defs []ranked) *pushcontext.ShapeView {
 	s := &pushcontext.ShapeView{
 		Key: in.key, Name: win.Name, Ports: ports, Resolution: win.Resolution, External: win.External,
 		Traffic: win.Traffic, NodeLocal: win.NodeLocal, PublishNotReady: win.PublishNotReady, Persistent: win.Persistent,
-		Created: win.Created, Native: native(win), MeshAddresses: !native(win), Mesh: in.mesh.view,
+		OwnPorts: ownPorts(win), Created: win.Created, Native: native(win), MeshAddresses: !native(win), Mesh: in.mesh.view,
 		Addresses: in.addresses(defs[0]), ServiceAccounts: mergeAccounts(in.services),
 	}
 	s.Export, s.Policies, s.VirtualServices = exportOf(win, in.mesh), in.policies(in.key.Host), in.virtualServices(in.key.Host)
@@ -115,6 +115,12 @@ func newShape(in *mergeInput, defs []ranked) *pushcontext.ShapeView {
 		s.Contributions = append(s.Contributions, pushcontext.Contribution{Source: d.obj.Source, Won: d.obj == win})
 	}
 	return s
+}
+
+// ownPorts reports whether Gateways do not mean a service's ports (label experimental.istio.io/disable-gateway-port-translation).
+func ownPorts(s *model.Service) bool {
+	_, ok := s.Labels["experimental.istio.io/disable-gateway-port-translation"]
+	return ok
 }
 
 func exportOf(s *model.Service, m *mesh) pushcontext.Export {

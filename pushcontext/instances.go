@@ -52,7 +52,7 @@ func (s *step) setInstances(key model.ServiceKey, old, next *ServiceView) {
 
 // sameTargets reports whether an endpoint of either form of a service makes its workload serve the same.
 func sameTargets(a, b *ShapeView) bool {
-	return a == b || a.Name == b.Name && slices.Equal(a.Ports, b.Ports) &&
+	return a == b || a.Name == b.Name && a.OwnPorts == b.OwnPorts && slices.Equal(a.Ports, b.Ports) &&
 		!slices.ContainsFunc(a.Ports, func(p model.Port) bool { return a.ownPool(p) != b.ownPool(p) })
 }
 
@@ -139,7 +139,7 @@ func target(s *ShapeView, port model.Port, e *model.Endpoint) Target {
 	return Target{
 		Cluster: s.Key.Cluster, Host: s.Key.Host, Namespace: s.Key.Namespace, Name: s.Name,
 		Port: port.Number, PortName: port.Name, Protocol: port.Protocol, Endpoint: e.Addr.AddrPort.Port(), MTLS: e.MTLS, OtherMTLS: e.OtherMTLS,
-		Pool: s.ownPool(port),
+		Pool: s.ownPool(port), OwnPort: s.OwnPorts,
 	}
 }
 
@@ -299,7 +299,11 @@ func appendTargets(b []byte, ts []Target) []byte {
 			b = append(binary.AppendUvarint(b, uint64(len(x))), x...)
 		}
 		b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(append(b, byte(t.Protocol), byte(t.MTLS), byte(t.OtherMTLS)), t.Port), t.Endpoint)
-		b = appendPool(b, t.Pool)
+		own := byte(0)
+		if t.OwnPort {
+			own = 1
+		}
+		b = appendPool(append(b, own), t.Pool)
 	}
 	return b
 }

@@ -93,6 +93,7 @@ type ShapeView struct {
 	NodeLocal       bool
 	PublishNotReady bool
 	Persistent      bool
+	OwnPorts        bool // Gateways name ports of its workloads, not those of the service
 	Created         time.Time
 	Native          bool // defined by a registry's own service object, not by a ServiceEntry
 	// Alias is the host of the service of which this is another name (ExternalName), "" for none: what is sent there
@@ -227,6 +228,7 @@ type Target struct {
 	Protocol  model.Protocol
 	Endpoint  uint16 // port on the workload
 	MTLS      model.MTLS
+	OwnPort   bool                               // see ShapeView.OwnPorts
 	OtherMTLS model.MTLS                         // of the workload's ports that no PeerAuthentication names
 	Pool      *networking.ConnectionPoolSettings // of the rule that the service's own namespace has for it; nil for none
 }

@@ -48,7 +48,8 @@ func TestGatewayPorts(t *testing.T) {
 	for want, in := range map[string]*pushcontext.InstanceView{
 		"": nil,
 		"80:8080,443:8443": of(pushcontext.Target{Port: 443, Endpoint: 8443, Host: "b"}, pushcontext.Target{Port: 80, Endpoint: 8080, Host: "a"},
-			pushcontext.Target{Port: 80, Endpoint: 9090, Host: "c"}, pushcontext.Target{Port: 53, Endpoint: 5353, Protocol: model.ProtocolUDP}),
+			pushcontext.Target{Port: 80, Endpoint: 9090, Host: "c"}, pushcontext.Target{Port: 53, Endpoint: 5353, Protocol: model.ProtocolUDP},
+			pushcontext.Target{Port: 81, Endpoint: 8081, OwnPort: true}),
 	} {
 		if got := gatewayPorts(in); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -360,14 +360,14 @@ func (id *identity) audience(pc *pushcontext.PushContext, k *classes) *audience 
 }
 
 // gatewayPorts says at which of its own ports a router is reached, see gen.Class.GatewayPorts. Of several
-// services with one port number the first has the word.
+// services with one port number the first has the word; some have it that theirs do not count.
 func gatewayPorts(in *pushcontext.InstanceView) string {
 	if in == nil {
 		return ""
 	}
 	to := map[uint16]uint16{}
 	for _, t := range in.Targets.Targets {
-		if _, twice := to[t.Port]; !twice && t.Protocol != model.ProtocolUDP {
+		if _, twice := to[t.Port]; !twice && t.Protocol != model.ProtocolUDP && !t.OwnPort {
 			to[t.Port] = t.Endpoint
 		}
 	}
