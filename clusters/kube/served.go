@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
@@ -25,7 +26,6 @@ func (f NotServedField) finding(of model.ObjectKey) model.Finding {
 // The reasons that several fields have.
 const (
 	needsCertificates = "the hub hands out no certificates yet: name files on the proxy's machine"
-	needsRevocations  = "revoked certificates are accepted: lists of them are not read yet"
 )
 
 // NotServed lists the fields without effect, by kind in the order of the API.
@@ -48,14 +48,13 @@ func NotServed() []NotServedField {
 	policy(needsCertificates, "tls.credentialName", "tls.caCertCredentialName")
 	policy("it is deprecated: use consecutive5xxErrors or consecutiveGatewayErrors", "outlierDetection.consecutiveErrors")
 	add(model.ConfigGateway, needsCertificates, "servers.tls.credentialName", "servers.tls.credentialNames", "servers.tls.caCertCredentialName")
-	add(model.ConfigGateway, needsRevocations, "servers.tls.caCrl")
 	add(model.ConfigGateway, "it is deprecated: the target port of the gateway's own Service counts", "servers.port.targetPort")
 	add(model.ConfigGateway, "Istio does not implement it either", "servers.defaultEndpoint")
+	add(model.ConfigVirtualService, "Istio does not implement it either: use sourceLabels or sourceNamespace", "tcp.match.sourceSubnet")
 	add(model.ConfigSidecar, needsCertificates, "ingress.tls.credentialName", "ingress.tls.credentialNames", "ingress.tls.caCertCredentialName")
-	add(model.ConfigSidecar, needsRevocations, "ingress.tls.caCrl")
 	add(model.ConfigSidecar, "it has no effect in Istio either: defaultEndpoint has the workload's port", "ingress.port.targetPort", "egress.port.targetPort")
 	add(model.ConfigProxyConfig, "injectors and agents read it when a proxy starts, not the hub", "selector", "concurrency", "environmentVariables", "image")
-	add(model.ConfigTelemetry, "proxies are not told to trace yet", "tracing")
+	add(model.ConfigTelemetry, "spans have the tags that customTags names", "tracing.enableIstioTags")
 	add(model.ConfigTelemetry, "it chooses waypoints, which are not served: use selector", "targetRef", "targetRefs")
 	meshNotServed(add)
 	return out
@@ -65,9 +64,10 @@ func NotServed() []NotServedField {
 func meshNotServed(add func(kind, reason string, fields ...string)) {
 	mesh := func(reason string, fields ...string) { add(model.ConfigMesh, reason, fields...) }
 	mesh("Ingress objects are not served yet", "ingressClass", "ingressService", "ingressControllerMode", "ingressSelector")
-	mesh("proxies are not told to trace yet", "enableTracing", "defaultProviders.tracing", "extensionProviders.zipkin", "extensionProviders.lightstep",
-		"extensionProviders.datadog", "extensionProviders.stackdriver", "extensionProviders.opencensus", "extensionProviders.skywalking", "extensionProviders.opentelemetry")
-	mesh("proxies log to files only", "enableEnvoyAccessLogService", "extensionProviders.envoyHttpAls", "extensionProviders.envoyTcpAls", "extensionProviders.envoyOtelAls")
+	mesh("Envoy refuses listeners while the service is not there, which would cut off all traffic: use opentelemetry", "extensionProviders.zipkin", "extensionProviders.datadog")
+	mesh("current Envoys do not have it: use opentelemetry", "extensionProviders.lightstep", "extensionProviders.stackdriver", "extensionProviders.opencensus")
+	mesh("spans are sampled as MeshConfig and Telemetry say", "extensionProviders.opentelemetry.dynatraceSampler")
+	mesh("spans have what resourceDetectors find: set OTEL_RESOURCE_ATTRIBUTES for the proxy", "extensionProviders.opentelemetry.serviceAttributeEnrichment")
 	mesh("AuthorizationPolicies are not served yet", "extensionProviders.envoyExtAuthzHttp", "extensionProviders.envoyExtAuthzGrpc")
 	mesh("the hub hands out no certificates yet", "certificates", "ca", "caCertificates", "extensionProviders.sds")
 	mesh("peers of every trust domain that the root certificates vouch for are accepted", "trustDomainAliases")
@@ -75,9 +75,29 @@ func meshNotServed(add func(kind, reason string, fields ...string)) {
 	mesh("ambient mode is not served", "hboneIdleTimeout", "serviceScopeConfigs")
 	mesh("the flags of the hub say where configuration comes from", "configSources")
 	mesh("agents read it, not the hub", "enablePrometheusMerge")
-	mesh("injectors and agents read it when a proxy starts, not the hub", "defaultConfig")
+	mesh("injectors and agents read it when a proxy starts, not the hub", atStart()...)
 	mesh("it counts as ALLOW_ANY", "outboundTrafficPolicy.mode=ALLOW_ANY_DYNAMIC_DNS")
-	mesh("it is not read yet", "disableEnvoyListenerLog", "proxyHttpPort", "outboundTrafficPolicy.tls", "defaultInboundHttpRetryPolicy", "serviceEntryVisibility")
+	mesh("it is not read yet", "disableEnvoyListenerLog", "proxyHttpPort", "outboundTrafficPolicy.tls", "serviceEntryVisibility")
+}
+
+// atStart are the fields of MeshConfig.defaultConfig that only agents read: all but what listeners are made of.
+func atStart() (out []string) {
+	fields := (&meshconfig.ProxyConfig{}).ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		if f := fields.Get(i); f.JSONName() != "tracing" && f.JSONName() != "gatewayTopology" {
+			out = append(out, "defaultConfig."+f.JSONName())
+		}
+	}
+	tracing := (&meshconfig.Tracing{}).ProtoReflect().Descriptor().Fields()
+	for i := range tracing.Len() {
+		switch f := tracing.Get(i); f.JSONName() {
+		case "customTags", "maxPathTagLength", "sampling":
+		default:
+			out = append(out, "defaultConfig.tracing."+f.JSONName())
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // notServed is NotServed by kind and field.

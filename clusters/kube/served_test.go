@@ -27,7 +27,7 @@ func TestMeshSettingsWithoutEffect(t *testing.T) {
 		t.Fatal(faults, warnings)
 	}
 	row := s.Row("mesh", time.Unix(1, 0), model.Source{Revision: "1"})
-	want := []string{"defaultProviders.tracing", "outboundTrafficPolicy.mode=ALLOW_ANY_DYNAMIC_DNS", "trustDomainAliases"}
+	want := []string{"outboundTrafficPolicy.mode=ALLOW_ANY_DYNAMIC_DNS", "trustDomainAliases"}
 	if !slices.Equal(row.NotServedFields, want) || len(row.Findings) != len(want) || row.Refused || row.Spec.(*meshconfig.MeshConfig).ConnectTimeout == nil {
 		t.Errorf("%+v", row)
 	}

@@ -63,7 +63,7 @@ func (b *listenerBuilder) manager(stat string, d direction, p model.Protocol) *h
 	if idle := b.idle(); idle != nil {
 		m.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{IdleTimeout: idle}
 	}
-	m.Tracing = tracing(b.class, b.mesh, d)
+	applyTracing(m, b.class, b.mesh, d)
 	b.normalize(m)
 	return m
 }

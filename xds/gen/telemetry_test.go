@@ -48,7 +48,7 @@ func everyTelemetry() []*telemetryv1.Telemetry {
 	return []*telemetryv1.Telemetry{
 		{AccessLogging: []*telemetryv1.AccessLogging{logging(0, "", false, "text", "fields", "http", "tcp", "otel-log")}, Tracing: []*telemetryv1.Tracing{{Providers: refs([]string{"otel"})}}},
 		{AccessLogging: []*telemetryv1.AccessLogging{logging(telemetryv1.WorkloadMode_CLIENT, "response.code >= 400 && request.url_path.contains('x')", false)}, Tracing: []*telemetryv1.Tracing{{
-			Match: &telemetryv1.Tracing_TracingSelector{Mode: telemetryv1.WorkloadMode_SERVER}, Providers: refs([]string{"otel-http"}), RandomSamplingPercentage: wrapperspb.Double(50),
+			Match: &telemetryv1.Tracing_TracingSelector{Mode: telemetryv1.WorkloadMode_SERVER}, Providers: refs([]string{"otel-http"}), UseRequestIdForTraceSampling: wrapperspb.Bool(false), DisableContextPropagation: wrapperspb.Bool(true), RandomSamplingPercentage: wrapperspb.Double(50),
 			CustomTags: map[string]*telemetryv1.Tracing_CustomTag{
 				"l": {Type: &telemetryv1.Tracing_CustomTag_Literal{Literal: &telemetryv1.Tracing_Literal{Value: "v"}}}, "e": {Type: &telemetryv1.Tracing_CustomTag_Environment{Environment: &telemetryv1.Tracing_Environment{Name: "E", DefaultValue: "d"}}},
 				"h": {Type: &telemetryv1.Tracing_CustomTag_Header{Header: &telemetryv1.Tracing_RequestHeader{Name: "x-h"}}}, "f": {Type: &telemetryv1.Tracing_CustomTag_Formatter{Formatter: &telemetryv1.Tracing_Formatter{Value: "%REQ(x-f)%"}}},

@@ -11,6 +11,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tracev3 "github.com/envoyproxy/go-control-plane/envoy/config/trace/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	uuidv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/request_id/uuid/v3"
 	detectorsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/tracers/opentelemetry/resource_detectors/v3"
 	tracingv3 "github.com/envoyproxy/go-control-plane/envoy/type/tracing/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -28,6 +29,8 @@ type traced struct {
 	disabled bool
 	sampling *float64 // percent; nil for the mesh's
 	tags     map[string]*telemetryv1.Tracing_CustomTag
+	silent   bool // requests are sent on without the trace's headers
+	own      bool // the share of requests is chosen without regard to their ids
 }
 
 // tracedOf gives false if neither Telemetry nor default providers say anything.
@@ -64,11 +67,27 @@ func (t *traced) read(e *telemetryv1.Tracing) {
 	if len(e.CustomTags) > 0 {
 		t.tags = e.CustomTags
 	}
+	if e.DisableContextPropagation != nil {
+		t.silent = e.DisableContextPropagation.Value
+	}
+	if e.UseRequestIdForTraceSampling != nil {
+		t.own = !e.UseRequestIdForTraceSampling.Value
+	}
 }
 
-// tracing is how requests are traced, nil if they are not. With MeshConfig.enableTracing alone the tracer is that of the
+// applyTracing says how requests are traced, if they are. With MeshConfig.enableTracing alone the tracer is that of the
 // proxy's bootstrap.
-func tracing(c Class, m *pushcontext.MeshView, d direction) *hcmv3.HttpConnectionManager_Tracing {
+func applyTracing(to *hcmv3.HttpConnectionManager, c Class, m *pushcontext.MeshView, d direction) {
+	t, said := tracedOf(c, m, d)
+	if to.Tracing = tracing(t, said, m); to.Tracing == nil {
+		return
+	}
+	if to.Tracing.NoContextPropagation = t.silent; t.own {
+		to.RequestIdExtension = &hcmv3.RequestIDExtension{TypedConfig: pack(&uuidv3.UuidRequestIdConfig{UseRequestIdForTraceSampling: no()})}
+	}
+}
+
+func tracing(t traced, said bool, m *pushcontext.MeshView) *hcmv3.HttpConnectionManager_Tracing {
 	own := m.Config.GetDefaultConfig().GetTracing()
 	out := &hcmv3.HttpConnectionManager_Tracing{ClientSampling: &typev3.Percent{Value: 100}, OverallSampling: &typev3.Percent{Value: 100}}
 	if n := own.GetMaxPathTagLength(); n > 0 {
@@ -78,7 +97,6 @@ func tracing(c Class, m *pushcontext.MeshView, d direction) *hcmv3.HttpConnectio
 	if sampling <= 0 || sampling > 100 {
 		sampling = 1
 	}
-	t, said := tracedOf(c, m, d)
 	switch {
 	case !said && !m.Config.GetEnableTracing() || t.disabled:
 		return nil
