@@ -88,10 +88,14 @@ type config struct {
 	subsets  map[string]map[string]int // by host and subset the version, 0 for all, -1 for none
 	virtual  []*virtualService         // oldest first
 	imports  []string                  // hosts of a Sidecar's egress listener; nil for no Sidecar
+	servers  []string                  // hosts of the servers of a Gateway, which VirtualServices are for then; nil for a sidecar
 }
 
 // generator makes configurations.
-type generator struct{ *rand.Rand }
+type generator struct {
+	*rand.Rand
+	gateway bool // of a router
+}
 
 func pick[T any](g *generator, list ...T) T { return list[g.IntN(len(list))] }
 
@@ -127,7 +131,12 @@ func (g *generator) config(number int) *config {
 	for i := range g.IntN(5) {
 		c.virtual = append(c.virtual, g.virtualService(fmt.Sprintf("vs-%d", i)))
 	}
-	if g.chance(25) {
+	if g.gateway {
+		c.servers = []string{"*"}
+		if g.chance(40) {
+			c.servers = []string{markerHost, "ext.example.com", pick(g, "free.test", "*.example.com", "a.shop.svc.cluster.local")}
+		}
+	} else if g.chance(25) {
 		c.imports = []string{"./*"}
 		for _, x := range []string{"bank/*", "bank/c.bank.svc.cluster.local"} {
 			if g.chance(40) {
@@ -284,11 +293,14 @@ func (a ask) String() string {
 	return fmt.Sprintf("%s http://%s%s at port %d with %v", a.method, a.host, a.path, a.port, a.headers)
 }
 
-func (g *generator) ask() ask {
+func (g *generator) ask(c *config) ask {
 	a := ask{
 		host: pick(g, "a", "a.shop", "a.shop.svc.cluster.local", "A.shop", "a:8000", "b", "b.shop.svc", "c.bank", "c.bank.svc.cluster.local", "c", "ext.example.com",
 			"api.example.com", "other.example.com", "free.test", "nobody.test"),
 		port: pick(g, servicePorts...), method: pick(g, "GET", "GET", "POST"), path: pick(g, paths...), headers: map[string]string{},
+	}
+	if len(c.virtual) > 0 && g.chance(50) { // one that there are routes for
+		a.host = strings.Replace(complete(pick(g, pick(g, c.virtual...).hosts...)), "*", "some", 1)
 	}
 	if g.chance(20) {
 		a.path += pick(g, "?debug=true", "?debug=1", "?x=y", "?debug=true&x")

@@ -14,6 +14,9 @@ import (
 
 // contradicts says in what the evaluator's answer is not what the configuration means, "" if it is.
 func (c *config) contradicts(got *evaluate.Result, a ask) string {
+	if c.servers != nil {
+		return contradicts(got, a, "the Gateway", c.findAtGateway(a))
+	}
 	host, known := c.meant(a)
 	v := c.routesOf(host)
 	if v != nil && !known && has(c.services, host) != nil {
@@ -30,11 +33,15 @@ func (c *config) contradicts(got *evaluate.Result, a ask) string {
 			return wantClusters(got, []string{cluster(a.port, "", host)})
 		}
 	}
-	r := find(v.rules, a)
+	return contradicts(got, a, v.name, find(v.rules, a))
+}
+
+// contradicts says in what an answer is not that of a rule, nil for none.
+func contradicts(got *evaluate.Result, a ask, of string, r *rule) string {
 	switch {
 	case r == nil:
-		if got.Kind != evaluate.NoRoute {
-			return "no rule of " + v.name + " matches, so it should be answered with 404"
+		if got.Kind != evaluate.NoRoute && (got.Kind != evaluate.Direct || got.Status != 404) {
+			return "no rule of " + of + " matches, so it should be answered with 404"
 		}
 		return ""
 	case r.redirect != nil:
@@ -204,4 +211,106 @@ func (m *match) takesHeaders(a ask) bool {
 		return there && regexp.MustCompile("^(?:"+m.value+")$").MatchString(v)
 	}
 	return there
+}
+
+// findAtGateway gives the rule that takes a request to a gateway. VirtualServices with one host at one server are put
+// together, the oldest first, and what takes everything comes last.
+func (c *config) findAtGateway(a ask) *rule {
+	host, _, _ := strings.Cut(strings.ToLower(a.host), ":")
+	byDomain := map[string][]rule{}
+	for _, v := range c.virtual {
+		domains := map[string]bool{}
+		for _, h := range v.hosts {
+			for _, s := range c.servers {
+				if d, ok := narrower(complete(h), s); ok {
+					domains[d] = true
+				}
+			}
+		}
+		for d := range domains {
+			byDomain[d] = append(byDomain[d], v.reachable(a.port)...)
+		}
+	}
+	rules := byDomain[host]
+	if rules == nil {
+		for d, list := range byDomain { // there is one wildcard
+			if suffix, wild := strings.CutPrefix(d, "*"); wild && strings.HasSuffix(host, suffix) {
+				rules = list
+			}
+		}
+	}
+	var all []rule
+	for _, last := range []bool{false, true} {
+		for _, r := range rules {
+			if r.catchAll() == last {
+				all = append(all, r)
+			}
+		}
+	}
+	return find(all, a)
+}
+
+// reachable gives the rules at a port, expanded, to the first that takes everything.
+func (v *virtualService) reachable(port int) (out []rule) {
+	for _, r := range v.rules {
+		for _, x := range r.expanded() {
+			if !x.atPort(port) {
+				continue
+			}
+			if out = append(out, x); x.catchAll() {
+				return out
+			}
+		}
+	}
+	return out
+}
+
+// narrower gives the one of two hosts that the other one includes; false if neither does.
+func narrower(a, b string) (string, bool) {
+	switch {
+	case a == b, hostIn(a, b):
+		return a, true
+	case hostIn(b, a):
+		return b, true
+	}
+	return "", false
+}
+
+func hostIn(host, pattern string) bool {
+	suffix, wild := strings.CutPrefix(pattern, "*")
+	return wild && strings.HasSuffix(host, suffix)
+}
+
+// expanded gives a rule for each condition, and for each rule of a delegate.
+func (r rule) expanded() (out []rule) {
+	conditions := r.matches
+	if len(conditions) == 0 {
+		conditions = []match{{}}
+	}
+	for _, m := range conditions {
+		one := r
+		one.matches = []match{m}
+		if r.delegate == nil {
+			out = append(out, one)
+			continue
+		}
+		for _, sub := range r.delegate.rules {
+			for _, x := range sub.expanded() {
+				both := one
+				both.delegate = &virtualService{rules: []rule{x}}
+				out = append(out, both)
+			}
+		}
+	}
+	return out
+}
+
+// catchAll reports whether a rule with one condition takes every request.
+func (r *rule) catchAll() bool {
+	m := r.matches[0]
+	everything := m == match{} || m == match{pathKind: "prefix", path: "/"} || m == match{pathKind: "prefix", path: "/", fold: true}
+	if r.delegate != nil {
+		return everything && r.delegate.rules[0].catchAll()
+	}
+	return everything
 }

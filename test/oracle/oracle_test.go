@@ -34,7 +34,9 @@ const asksPerRound = 50
 // TestEvaluatorAgreesWithEnvoy asks a real Envoy and the evaluator the same.
 func TestEvaluatorAgreesWithEnvoy(t *testing.T) {
 	t.Parallel()
-	for name, inline := range map[string]bool{"hosts one by one": false, "hosts in tables": true} {
+	for name, x := range map[string]struct{ inline, gateway bool }{
+		"hosts one by one": {}, "hosts in tables": {inline: true}, "gateway": {gateway: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := *seed
@@ -42,10 +44,10 @@ func TestEvaluatorAgreesWithEnvoy(t *testing.T) {
 				n = rand.Uint64()
 			}
 			t.Logf("-seed %d", n)
-			g := &generator{rand.New(rand.NewPCG(n, 0))}
+			g := &generator{rand.New(rand.NewPCG(n, 0)), x.gateway}
 			first := g.config(0)
 			lo := addresses(nil)
-			w := startWorldWith(t, first, inline, &lo)
+			w := startWorldWith(t, first, x.inline, &lo)
 			asked, told := 0, map[string]int{}
 			for i := range *rounds {
 				c := first
@@ -56,7 +58,7 @@ func TestEvaluatorAgreesWithEnvoy(t *testing.T) {
 				w.settle(c)
 				e := w.evaluator()
 				for range asksPerRound {
-					a := g.ask()
+					a := g.ask(c)
 					asked++
 					told[w.compare(e, c, a, strconv.Itoa(asked))]++
 				}
@@ -80,7 +82,7 @@ func startWorldWith(t testing.TB, c *config, inline bool, lo *addresses) *world 
 		}
 	}
 	w.backends(all)
-	w.start(c.yaml(*lo))
+	w.start(c.yaml(*lo), c.servers != nil)
 	return w
 }
 

@@ -108,18 +108,21 @@ func newWorld(t testing.TB, inline bool) *world {
 }
 
 // start runs the Envoy with a first configuration.
-func (w *world) start(first string) {
+func (w *world) start(first string, router bool) {
 	w.t.Helper()
 	w.apply(first)
 	w.boot = bootstrap.Options{
 		ID: "client." + namespace, IP: w.lo.Addr(1, 1), Cluster: clusterID, Hub: w.serve(), Interception: bootstrap.None,
 		Labels: map[string]string{"app": "client"},
 	}
+	if router {
+		w.boot.Type = bootstrap.Router
+	}
 	text, err := bootstrap.JSON(w.boot)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.envoy = envoytest.Start(w.t, envoytest.Options{Bootstrap: text, Args: []string{"--file-flush-interval-msec", "20", "--drain-time-s", "1"}})
+	w.envoy = envoytest.Start(w.t, envoytest.Options{Bootstrap: text, Args: []string{"--file-flush-interval-msec", "2", "--drain-time-s", "1"}})
 	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
 	defer cancel()
 	if err := w.envoy.WaitReady(ctx); err != nil {

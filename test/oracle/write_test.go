@@ -42,8 +42,11 @@ func (c *config) routing() string {
 			docs = append(docs, destinationRule(s, subsets))
 		}
 	}
+	if c.servers != nil {
+		docs = append(docs, istio("Gateway", namespace, gatewayName, 0, object{"selector": object{"app": "client"}, "servers": c.serverObjects()}))
+	}
 	for i, v := range c.virtual {
-		docs = append(docs, v.object(i))
+		docs = append(docs, c.bound(v.object(i)))
 		for _, r := range v.rules {
 			if r.delegate != nil {
 				docs = append(docs, r.delegate.object(i))
@@ -83,12 +86,30 @@ func istio(kind, ns, name string, age int, spec object) object {
 // markerHost answers with the number of the configuration: who is told it has all the rest too.
 const markerHost = "marker.test"
 
+// gatewayName is the Gateway of configurations for a router.
+const gatewayName = "public"
+
+// bound attaches a VirtualService to the Gateway, if the configuration has one.
+func (c *config) bound(virtualService object) object {
+	if c.servers != nil {
+		virtualService["spec"].(object)["gateways"] = list{gatewayName}
+	}
+	return virtualService
+}
+
+func (c *config) serverObjects() (out list) {
+	for _, p := range servicePorts {
+		out = append(out, object{"port": object{"number": p, "name": fmt.Sprintf("http-%d", p), "protocol": "HTTP"}, "hosts": c.servers})
+	}
+	return out
+}
+
 func (c *config) marker() []object {
 	answer := object{"directResponse": object{"status": 200, "body": object{"string": fmt.Sprint(c.number)}}}
 	return []object{
 		istio("ServiceEntry", namespace, "marker", 0, object{"hosts": list{markerHost}, "location": "MESH_INTERNAL", "resolution": "STATIC",
 			"ports": entryPorts(), "endpoints": list{object{"address": "127.0.0.1"}}}),
-		istio("VirtualService", namespace, "marker", 0, object{"hosts": list{markerHost}, "http": list{answer}}),
+		c.bound(istio("VirtualService", namespace, "marker", 0, object{"hosts": list{markerHost}, "http": list{answer}})),
 	}
 }
 
