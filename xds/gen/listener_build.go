@@ -89,8 +89,9 @@ func serverName(host string) bool {
 func (b *listenerBuilder) fill(l *listenerv3.Listener, rules []chainRule, table, rest string) {
 	t := newChainTable(rules)
 	inspectTLS, inspectHTTP := false, false
+	matches := t.matches()
 	for i, r := range rules {
-		for n, m := range t.matches(i) {
+		for n, m := range matches[i] {
 			name := r.to.name
 			if n > 0 {
 				name += "-" + strconv.Itoa(n+1)

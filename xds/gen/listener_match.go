@@ -3,7 +3,6 @@ package gen
 import (
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -103,32 +102,47 @@ func covers(names map[string]int, name string) bool {
 	}
 }
 
-// matches are those of one rule's chains; the default chain has none. A chain without ranges is for all.
-func (t *chainTable) matches(rule int) (out []*listenerv3.FilterChainMatch) {
-	byNames := map[string]*listenerv3.FilterChainMatch{}
+// matches are those of each rule's chains; the default chain has none. A chain without ranges is for all.
+func (t *chainTable) matches() map[int][]*listenerv3.FilterChainMatch {
+	out, made := map[int][]*listenerv3.FilterChainMatch{}, map[sameChain]*listenerv3.FilterChainMatch{}
 	for i, at := range t.ranges {
-		var names []string
-		for name, r := range t.owner[at] {
-			if r == rule {
-				names = append(names, name)
+		for rule, names := range t.namesAt(at) {
+			if i == 0 && names[0] == "" {
+				if names = names[1:]; len(names) == 0 {
+					continue
+				}
+			}
+			key := sameChain{rule, strings.Join(names, " "), i == 0}
+			m := made[key]
+			if m == nil {
+				if m = (&listenerv3.FilterChainMatch{}); names[0] != "" {
+					m.ServerNames = names
+				}
+				made[key], out[rule] = m, append(out[rule], m)
+			}
+			if i > 0 {
+				m.PrefixRanges = append(m.PrefixRanges, cidr(at))
 			}
 		}
-		if len(names) == 0 || i == 0 && slices.Contains(names, "") {
-			continue
-		}
+	}
+	return out
+}
+
+// sameChain tells the chains of a rule apart: one for each set of names, everywhere or in ranges.
+type sameChain struct {
+	rule       int
+	names      string
+	everywhere bool
+}
+
+// namesAt gives the server names in a range by rule, sorted.
+func (t *chainTable) namesAt(at netip.Prefix) map[int][]string {
+	out := map[int][]string{}
+	for name, rule := range t.owner[at] {
+		out[rule] = append(out[rule], name)
+	}
+	for _, names := range out {
 		slices.Sort(names)
-		key := strings.Join(names, " ") + strconv.FormatBool(i == 0)
-		m := byNames[key]
-		if m == nil {
-			if m = (&listenerv3.FilterChainMatch{}); names[0] != "" {
-				m.ServerNames = names
-			}
-			byNames[key] = m
-			out = append(out, m)
-		}
-		if i > 0 {
-			m.PrefixRanges = append(m.PrefixRanges, cidr(at))
-		}
 	}
 	return out
 }
