@@ -7,19 +7,18 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	alpn "istio.io/api/envoy/config/filter/http/alpn/v2alpha1"
 	exchange "istio.io/api/envoy/config/filter/network/metadata_exchange"
-	"istio.io/api/envoy/extensions/stats"
 )
 
 // Filters that only Istio's Envoy build has. A stock Envoy refuses the whole listener for one unknown
 // filter, so each is made only for nodes that list it.
 
-func networkExtensions(c Class) []*listenerv3.Filter {
+func networkExtensions(c Class, d direction) []*listenerv3.Filter {
 	var out []*listenerv3.Filter
 	if c.Extensions&ExtIstioMetadataExchange != 0 {
 		out = append(out, networkFilter("istio.metadata_exchange", &exchange.MetadataExchange{Protocol: "istio-peer-exchange"}))
 	}
-	if c.Extensions&ExtIstioStats != 0 {
-		out = append(out, networkFilter("istio.stats", &stats.PluginConfig{}))
+	if s := statistics(c, d); s != nil && c.Extensions&ExtIstioStats != 0 {
+		out = append(out, networkFilter("istio.stats", s))
 	}
 	return out
 }
@@ -55,8 +54,10 @@ func alpnOverride(c Class) []*hcmv3.HttpFilter {
 }
 
 func httpStats(c Class, d direction) []*hcmv3.HttpFilter {
-	if c.Extensions&ExtIstioStats == 0 {
+	s := statistics(c, d)
+	if s == nil || c.Extensions&ExtIstioStats == 0 {
 		return nil
 	}
-	return []*hcmv3.HttpFilter{httpFilter("istio.stats", &stats.PluginConfig{DisableHostHeaderFallback: d == inbound})}
+	s.DisableHostHeaderFallback = d == inbound
+	return []*hcmv3.HttpFilter{httpFilter("istio.stats", s)}
 }

@@ -230,7 +230,7 @@ func (b *listenerBuilder) tcp(name string, match *listenerv3.FilterChainMatch, c
 
 // forward is a chain that forwards the byte stream.
 func (b *listenerBuilder) forward(name string, match *listenerv3.FilterChainMatch, to target) *listenerv3.FilterChain {
-	filters := networkExtensions(b.class)
+	filters := networkExtensions(b.class, b.direction)
 	if to.resolve != 0 {
 		filters = append(filters, networkFilter("envoy.filters.network.sni_dynamic_forward_proxy", sniForwarding(b.mesh, b.class, to.resolve)))
 	}

@@ -9,6 +9,7 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+	"istio.io/api/envoy/extensions/stats"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	telemetryv1 "istio.io/api/telemetry/v1alpha1"
 
@@ -205,4 +206,66 @@ func managerOf(t *testing.T, f *listenerv3.FilterChain) *hcmv3.HttpConnectionMan
 		}
 	}
 	return nil
+}
+
+// What Istio's Envoy counts, as overrides have it. Stock Envoys have no such statistics.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	override := func(mode telemetryv1.WorkloadMode, metric telemetryv1.MetricSelector_IstioMetric, off bool, tags ...string) *telemetryv1.MetricsOverrides {
+		o := &telemetryv1.MetricsOverrides{Match: &telemetryv1.MetricSelector{Mode: mode, MetricMatch: &telemetryv1.MetricSelector_Metric{Metric: metric}}, TagOverrides: map[string]*telemetryv1.MetricsOverrides_TagOverride{}}
+		if off {
+			o.Disabled = wrapperspb.Bool(true)
+		}
+		for _, x := range tags {
+			tag, value, set := strings.Cut(x, "=")
+			o.TagOverrides[tag] = &telemetryv1.MetricsOverrides_TagOverride{Value: value, Operation: telemetryv1.MetricsOverrides_TagOverride_REMOVE}
+			if set {
+				o.TagOverrides[tag].Operation = telemetryv1.MetricsOverrides_TagOverride_UPSERT
+			}
+		}
+		return o
+	}
+	for name, c := range map[string]struct {
+		overrides []*telemetryv1.MetricsOverrides
+		out, in   string
+	}{
+		"none":         {nil, "{}", "{}"},
+		"a tag":        {[]*telemetryv1.MetricsOverrides{override(0, telemetryv1.MetricSelector_REQUEST_COUNT, false, "x=request.host", "y", "bad=(")}, `{"metrics":[{"dimensions":{"x":"request.host"},"name":"requests_total","tagsToRemove":["y"]}]}`, "same"},
+		"one off":      {[]*telemetryv1.MetricsOverrides{override(telemetryv1.WorkloadMode_CLIENT, telemetryv1.MetricSelector_TCP_SENT_BYTES, true)}, `{"metrics":[{"name":"tcp_sent_bytes_total","drop":true}]}`, "{}"},
+		"all off":      {[]*telemetryv1.MetricsOverrides{override(telemetryv1.WorkloadMode_SERVER, 0, true)}, "{}", ""},
+		"set, removed": {[]*telemetryv1.MetricsOverrides{override(0, telemetryv1.MetricSelector_REQUEST_SIZE, false, "x=1"), override(0, telemetryv1.MetricSelector_REQUEST_SIZE, false, "x")}, `{"metrics":[{"name":"request_bytes","tagsToRemove":["x"]}]}`, "same"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			class := sidecar("c1", "shop", telling(&telemetryv1.Telemetry{Metrics: []*telemetryv1.Metrics{{Overrides: c.overrides}}}), func(c *gen.Class) { c.Extensions = gen.ExtIstioStats })
+			if c.in == "same" {
+				c.in = c.out
+			}
+			m := newMesh()
+			port := portView(5000, m, svc{host: "a.shop.svc.cluster.local", ports: []model.Port{tcpPort(5000)}, vips: members("c1", "10.0.0.1")})
+			targets := &pushcontext.TargetsView{Mesh: m.MeshView, Targets: []pushcontext.Target{{Host: "a", Port: 80, Endpoint: 80, Protocol: model.ProtocolTCP}}}
+			for v, want := range map[pushcontext.View]string{port: c.out, targets: c.in} {
+				for _, r := range build(t, gen.Listeners{}, v, class) {
+					if got := statisticsOf(t, decode(t, r).(*listenerv3.Listener)); got != want {
+						t.Errorf("%s: %s, want %s", r.name, got, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// statisticsOf is the configuration of the filter in the first chain, "" without one.
+func statisticsOf(t *testing.T, l *listenerv3.Listener) string {
+	t.Helper()
+	for _, f := range l.FilterChains[0].Filters {
+		if f.Name == "istio.stats" {
+			s := &stats.PluginConfig{}
+			if err := f.GetTypedConfig().UnmarshalTo(s); err != nil {
+				t.Fatal(err)
+			}
+			return strings.Join(strings.Fields(text(t, s)), "")
+		}
+	}
+	return ""
 }
