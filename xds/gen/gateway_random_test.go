@@ -23,9 +23,9 @@ var anyHosts = []string{"*", "a.example", "A.example.", "*.example", "b.example"
 
 // anyServer is one that validation may or may not let through.
 func anyServer(r *rand.Rand) *networking.Server {
-	s := server(pick[uint32](r, 80, 443, 8080, 0, 70000, 15021), pick(r, "HTTP", "HTTPS", "TLS", "TCP", "GRPC-Web", "UDP", "", "Mongo"))
-	s.Port.Name = pick(r, "a", "b", "", "a:80", "a.b")
-	s.Bind = pick(r, "", "", "", "0.0.0.0", "10.0.0.1", "::1", "unix:///run/x", "unix://", "x")
+	s := server(pick[uint32](r, 80, 443, 443, 443, 443, 8080, []uint32{0, 70000, 15021}[r.IntN(3)]), pick(r, "HTTP", "HTTPS", "HTTPS", "HTTPS", "TLS", "TCP", "GRPC-Web", []string{"UDP", "", "Mongo"}[r.IntN(3)]))
+	s.Port.Name = pick(r, "a", "b", "c", "d", "", "a:80", "a.b")
+	s.Bind = pick(r, "", "", "", "", "", "", "0.0.0.0", []string{"10.0.0.1", "::1", "unix:///run/x", "unix://", "x"}[r.IntN(5)])
 	for range r.IntN(3) {
 		s.Hosts = append(s.Hosts, pick(r, anyHosts...))
 	}
@@ -57,13 +57,13 @@ func anyGatewayView(r *rand.Rand) *pushcontext.GatewaysView {
 	var servers []*pushcontext.GatewayServer
 	for i := range 2 {
 		var list []*networking.Server
-		for range r.IntN(6) {
+		for range r.IntN(9) {
 			list = append(list, anyServer(r))
 		}
 		servers = join(servers, selecting(pick[model.Labels](r, nil, nil, model.Labels{"istio": "edge"}), gatewayOf(fmt.Sprint("g", i), list...)))
 	}
 	var routes []*pushcontext.VirtualService
-	for i := range r.IntN(5) {
+	for i := range r.IntN(8) {
 		routes = append(routes, anyGatewayRoutes(r, i))
 	}
 	return gatewaysView(newMesh(), servers, routes...)
