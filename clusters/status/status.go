@@ -17,7 +17,7 @@ import (
 // Object is what the hub makes of one object.
 type Object struct {
 	Key        model.ObjectKey
-	Generation int64 // of the object, that was looked at
+	Generation int64 // of the object, that was looked at; 0 if it is not known
 	Refused    bool  // it is not in force, or an older version of it is
 	Findings   []model.Finding
 }

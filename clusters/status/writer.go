@@ -196,7 +196,10 @@ func write(ctx context.Context, c dynamic.Interface, o Object) error {
 	if err != nil {
 		return err
 	}
-	if o.Generation != 0 && have.GetGeneration() != o.Generation {
+	switch {
+	case o.Generation == 0:
+		o.Generation = have.GetGeneration()
+	case o.Generation != have.GetGeneration():
 		return nil // another version, of which will be told
 	}
 	patch, err := o.patch(have, time.Now())

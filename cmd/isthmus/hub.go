@@ -43,6 +43,7 @@ type hub struct {
 	names      *dns.Registry // of gateways
 	findings   *debug.Findings
 	registered *registration // nil without --auto-registration
+	status     *statusWriter // nil without --write-status
 
 	stopping atomic.Bool
 }
@@ -72,6 +73,9 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 		ShapeQuiet: orAtOnce(o.configQuiet), ShapeMax: orAtOnce(o.configMax),
 	})
 	h.findings = &debug.Findings{Snapshot: h.snapshots.Current, Now: time.Now}
+	if o.writeStatus {
+		h.status = newStatusWriter(o, h.findings, log)
+	}
 	h.metrics.MustRegister(
 		h.findings,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -82,7 +86,7 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 	if o.watch != nil {
 		life = o.watch(life)
 	}
-	deps := sourceDeps{opts: o, life: &settings{Lifecycle: life}, log: log, registerer: h.metrics, primary: h.usePrimary}
+	deps := sourceDeps{opts: o, life: &settings{Lifecycle: life}, log: log, registerer: h.metrics, primary: h.usePrimary, cluster: h.useCluster}
 	kinds := sources()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		if s := kinds[kind](deps); s != nil {
@@ -98,10 +102,23 @@ func (h *hub) publish(pc *pushcontext.PushContext, d *pushcontext.Delta) {
 	if h.registered != nil {
 		h.registered.published(pc)
 	}
+	if h.status != nil {
+		h.status.published()
+	}
+}
+
+// useCluster is told of each credential that a cluster is read with, or tried with.
+func (h *hub) useCluster(cluster model.ClusterID, cfg *rest.Config) {
+	if h.status != nil {
+		h.status.use(cluster, cfg)
+	}
 }
 
 // usePrimary is told of each credential of the config cluster.
 func (h *hub) usePrimary(cfg *rest.Config) {
+	if h.status != nil {
+		h.status.usePrimary(cfg)
+	}
 	if h.registered == nil || h.registered.shared == nil {
 		return
 	}
@@ -231,6 +248,9 @@ func (h *hub) start(ctx context.Context, g *parts, ls listeners, rpc *grpc.Serve
 	}
 	if h.registered != nil {
 		g.run(ctx, h.registered.keeper.Run)
+	}
+	if h.status != nil {
+		g.run(ctx, h.status.Run)
 	}
 	g.run(ctx, func(ctx context.Context) error {
 		logWaiting(ctx, h.controller.ReadyCh(), h.controller.Shards, h.log)

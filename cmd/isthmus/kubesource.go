@@ -166,6 +166,11 @@ func (k *kubeSource) registry(p clusters.Plan) clusters.Instance {
 			k.log.Info("Istio configuration in remote clusters is not read, WorkloadEntries apart; --config-from all reads it", "config-from", o.configFrom)
 		})
 	}
+	if k.cluster != nil && p.Config != nil && configuration {
+		cfg := rest.CopyConfig(p.Config)
+		cfg.QPS, cfg.Burst = o.qps, o.burst
+		k.cluster(p.Cluster, cfg)
+	}
 	r := kube.New(kube.Options{
 		Cluster: p.Cluster, Config: p.Config, QPS: o.qps, Burst: o.burst,
 		DomainSuffix: k.opts.domain, TrustDomain: p.TrustDomain, SystemNamespace: k.opts.systemNamespace, Revision: o.revision,

@@ -28,7 +28,8 @@ type sourceDeps struct {
 	life       *settings
 	log        *slog.Logger
 	registerer prometheus.Registerer
-	primary    func(*rest.Config) // told of each credential of the config cluster
+	primary    func(*rest.Config)                  // told of each credential of the config cluster
+	cluster    func(model.ClusterID, *rest.Config) // told of each credential that a cluster is attached with
 }
 
 // sources maps each kind to its constructor; one returns nil if its flags are not set.

@@ -157,7 +157,7 @@ func TestPrimaryMayWhatRemotesMay(t *testing.T) {
 func TestManifestsApply(t *testing.T) {
 	t.Parallel()
 	c := servers.Take(t, 1)[0]
-	for _, file := range []string{"isthmus.yaml", "rbac-primary.yaml", "rbac-remote.yaml", "rbac-config.yaml", "rbac-mcs.yaml", "rbac-auto-registration.yaml"} {
+	for _, file := range []string{"isthmus.yaml", "rbac-primary.yaml", "rbac-remote.yaml", "rbac-config.yaml", "rbac-mcs.yaml", "rbac-auto-registration.yaml", "rbac-status.yaml"} {
 		c.Apply(t, manifest(t, file))
 	}
 	args := regexp.MustCompile(`(?m)^ +args: \[serve, (.*)\]$`).FindStringSubmatch(manifest(t, "isthmus.yaml"))

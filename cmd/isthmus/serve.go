@@ -43,6 +43,7 @@ type serveOptions struct {
 
 	vhds              bool
 	autoRegistration  bool
+	writeStatus       bool
 	registrationGrace time.Duration
 	maxRequestBytes   int
 	encodedCacheBytes int64
@@ -122,6 +123,7 @@ func (o *serveOptions) bind(c *cobra.Command) {
 	f.DurationVar(&o.shutdownGrace, "shutdown-grace", 5*time.Second, "how long streams may take to end after SIGTERM")
 	f.BoolVar(&o.autoRegistration, "auto-registration", false, "make a WorkloadEntry for each proxy that names its WorkloadGroup (AUTO_REGISTER_GROUP), for as long as it is connected. Whoever reaches --grpc-addr may then add endpoints: see to it that only proxies do")
 	f.DurationVar(&o.registrationGrace, "auto-registration-grace", 10*time.Second, "how long a WorkloadEntry of --auto-registration outlives the connection of its proxy")
+	f.BoolVar(&o.writeStatus, "write-status", false, "write on configuration objects in API servers what the hub makes of them: the condition Accepted and validation messages. One of several replicas does, where it may")
 	f.BoolVar(&o.vhds, "vhds", true, "send virtual hosts one by one to sidecars that take them so: delta clients that are Envoy 1.40 or newer")
 	f.IntVar(&o.maxRequestBytes, "max-request-bytes", xds.DefaultMaxRequest, "`BYTES` of one request of a proxy at most; the default has room for 250 000 names")
 	f.Int64Var(&o.encodedCacheBytes, "encoded-cache-bytes", xds.DefaultMemoBytes, "`BYTES` of encoded resources that are kept for the next proxy; what is beyond is encoded for each anew")
@@ -155,6 +157,9 @@ func (o *serveOptions) check() error {
 	}
 	if o.clusterID == "" && o.kube.hasPrimary() {
 		o.clusterID = defaultClusterID
+	}
+	if o.writeStatus && !o.kube.hasPrimary() {
+		return usageError("--write-status needs a config cluster with an API server: --kubeconfig or --in-cluster")
 	}
 	if o.autoRegistration && o.clusterID == "" {
 		return usageError("--auto-registration needs --cluster-id: the cluster that registered workloads are in")

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/analysis"
+	"github.com/isthmus-mesh/isthmus/clusters/status"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+)
+
+// statusEvery is how often the status of objects is worked out at most: a look at the whole snapshot.
+const statusEvery = 2 * time.Second
+
+// statusWriter writes on objects what the hub makes of them (--write-status).
+type statusWriter struct {
+	writer    *status.Writer
+	findings  *debug.Findings
+	namespace string
+	replica   string
+	log       *slog.Logger
+	wake      chan struct{}     // cap 1: there is a new snapshot
+	primary   chan *rest.Config // cap 1: the newest credential of the config cluster
+}
+
+func newStatusWriter(o *serveOptions, f *debug.Findings, log *slog.Logger) *statusWriter {
+	return &statusWriter{
+		writer: status.New(status.Options{Log: log}), findings: f, namespace: o.systemNamespace, replica: replicaName(), log: log,
+		wake: make(chan struct{}, 1), primary: make(chan *rest.Config, 1),
+	}
+}
+
+// published says that there is a new snapshot.
+func (s *statusWriter) published() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// usePrimary takes a credential of the config cluster, whose Lease decides who writes.
+func (s *statusWriter) usePrimary(cfg *rest.Config) {
+	for {
+		select {
+		case s.primary <- cfg:
+			return
+		default:
+		}
+		select {
+		case <-s.primary:
+		default:
+		}
+	}
+}
+
+// use takes a credential of a cluster.
+func (s *statusWriter) use(cluster model.ClusterID, cfg *rest.Config) {
+	c, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		s.log.Warn("the status of objects can't be written", "cluster", cluster, "err", err)
+		return
+	}
+	s.writer.Use(cluster, c)
+}
+
+// Run works until ctx ends.
+func (s *statusWriter) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { _ = s.writer.Run(ctx) }) // it ends with ctx
+	running.Go(func() { s.elect(ctx) })
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.wake:
+		}
+		if pc := s.findings.Snapshot(); pc != nil {
+			s.writer.Set(s.objects(pc))
+		}
+		rest := time.NewTimer(statusEvery)
+		select {
+		case <-ctx.Done():
+			rest.Stop()
+			return ctx.Err()
+		case <-rest.C:
+		}
+	}
+}
+
+// elect takes part in the election with the newest credential.
+func (s *statusWriter) elect(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	stop := func() {}
+	defer func() { stop() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case cfg := <-s.primary:
+			stop()
+			running.Wait()
+			client, err := kubernetes.NewForConfig(cfg)
+			if err != nil {
+				s.log.Warn("nobody can be elected to write the status of objects", "err", err)
+				continue
+			}
+			term, end := context.WithCancel(ctx)
+			stop = end
+			e := status.Election{Client: client, Namespace: s.namespace, Identity: s.replica, Log: s.log}
+			running.Go(func() { _ = e.Run(term, s.writer.Lead) }) // it ends with term
+		}
+	}
+}
+
+// objects gives what is to be said of the objects of API servers.
+func (s *statusWriter) objects(pc *pushcontext.PushContext) map[model.ClusterID][]status.Object {
+	type id struct {
+		cluster model.ClusterID
+		key     model.ObjectKey
+	}
+	all := map[id]*status.Object{}
+	at := func(src model.Source) *status.Object {
+		if src.Shard.Provider != model.ProviderKubernetes || !status.Has(src.Object.Kind) {
+			return nil
+		}
+		k := id{src.Shard.Cluster, src.Object}
+		if all[k] == nil {
+			all[k] = &status.Object{Key: src.Object}
+		}
+		return all[k]
+	}
+	for _, c := range pc.Configs {
+		if o := at(c.Source); o != nil {
+			o.Generation, o.Refused = c.Generation, c.Refused
+		}
+	}
+	for v := range pc.Services() { // ServiceEntries
+		for _, c := range v.Shape.Contributions {
+			at(c.Source)
+		}
+	}
+	for _, f := range s.findings.List() {
+		if o := at(f.Source); o != nil && f.Code != analysis.CodeRefused { // which the condition says
+			o.Findings = append(o.Findings, f.Finding)
+		}
+	}
+	out := map[model.ClusterID][]status.Object{}
+	for k, o := range all {
+		out[k.cluster] = append(out[k.cluster], *o)
+	}
+	return out
+}
