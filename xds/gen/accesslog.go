@@ -132,6 +132,7 @@ func commonLog(to collector, name string, state []string) *grpcv3.CommonGrpcAcce
 
 // telemetryLog has a format's labels as attributes and its text as the body.
 func telemetryLog(c *grpcv3.CommonGrpcAccessLogConfig, f *meshconfig.MeshConfig_ExtensionProvider_EnvoyOpenTelemetryLogProvider_LogFormat) *otelv3.OpenTelemetryAccessLogConfig {
+	//lint:ignore SA1019 older Envoys know no other
 	out := &otelv3.OpenTelemetryAccessLogConfig{CommonConfig: c}
 	text := f.GetText()
 	if text == "" || !formats(text) {

@@ -14,7 +14,7 @@
 //	GatewaysView ─ Listeners ─► gateway_<bind>_<port>             routerPlan: which servers share a socket or a table
 //	         └─── Routes ────► http.<port>, https.<port>.<name>.<gateway>.<namespace>
 //	TargetsView ─ Clusters ──► inbound|<port>||
-//	         └─── Listeners ─► virtualInbound
+//	         └─── Listeners ─► virtualInbound, inbound_<bind>_<port>
 //	MeshView ──── Clusters ──► BlackHoleCluster, PassthroughCluster, InboundPassthroughCluster
 //	         └─── Listeners ─► virtualOutbound
 //
