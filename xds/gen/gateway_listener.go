@@ -116,7 +116,10 @@ func (b *gatewayBuilder) chains(out *listenerv3.Listener, l *routerListener) ([]
 	}
 	var all []serverChain
 	for _, s := range l.servers {
-		if !s.closed {
+		switch {
+		case s.refuses:
+			all = append(all, serverChain{names: s.serverNames(), chain: b.tcp("refused", nil, blackHoleCluster)})
+		case !s.closed:
 			all = append(all, b.chainsOf(s)...)
 		}
 	}
@@ -205,7 +208,7 @@ func (b *gatewayBuilder) makeChains(s *routerServer) []serverChain {
 	case t != nil && t.Mode == networking.ServerTLSSettings_AUTO_PASSTHROUGH:
 		return []serverChain{{suffixes: forwardedSuffixes(s.Hosts), chain: b.forwardingChain()}}
 	case s.table != "":
-		out = []serverChain{{names: orJust(s.serverNames(), ""), chain: b.requests(s.table, s)}}
+		out = []serverChain{{names: s.serverNames(), chain: b.requests(s.table, s)}}
 	default:
 		for _, x := range s.streams {
 			out = append(out, b.streamChain(s, x))
@@ -232,7 +235,7 @@ const handshakeTimeout = 15e9
 func (b *gatewayBuilder) streamChain(s *routerServer, x serverStream) serverChain {
 	r := &streamReader{class: b.class, port: s.number, mesh: b.mesh}
 	to := r.target(x.by, x.routes)
-	return serverChain{names: orJust(x.names, ""), chain: b.forward(to.name, nil, to)}
+	return serverChain{names: x.names, chain: b.forward(to.name, nil, to)}
 }
 
 // requests is a chain that routes requests by the server's table. Who is at the other end is told by the connection, or by as

@@ -53,6 +53,7 @@ type routerServer struct {
 	table    string // of routes; "" if connections are not routed by request
 	streams  []serverStream
 	closed   bool // it can't be served: its connections and hosts are nobody's
+	refuses  bool // not for want of routes: servers with wider hosts don't get its connections either
 }
 
 // tls gives the settings of a server that ends or reads TLS; nil for others.
@@ -267,7 +268,13 @@ func (p *routerPlan) claim(s *routerServer, at socket, c Class) (listener, reaso
 		p.listener[name], p.pipes[at.bind] = l, at.port
 		p.listeners = append(p.listeners, l)
 	}
-	if reason := unservable(s, c); reason != "" { // nobody else gets its connections
+	if t := s.tls(); t != nil && !passesThrough(t) {
+		if reason := withoutFiles(t, c); reason != "" {
+			s.closed, s.refuses = true, true
+			return "", reason
+		}
+	}
+	if reason := withoutRoutes(s); reason != "" {
 		s.closed = true
 		return "", reason
 	}

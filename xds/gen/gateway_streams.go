@@ -10,7 +10,7 @@ import (
 
 // serverStream is where a server's connections go that are not routed by request.
 type serverStream struct {
-	names  []string // server names; none for any
+	names  []string // server names; "" for any
 	routes []*networking.RouteDestination
 	by     *pushcontext.VirtualService
 }
@@ -22,7 +22,11 @@ func streamsAt(s *routerServer) []serverStream {
 	t := s.tls()
 	switch {
 	case t == nil:
-		return firstOf(tcpStreams(s))
+		out := firstOf(tcpStreams(s))
+		for i := range out {
+			out[i].names = []string{""}
+		}
+		return out
 	case t.Mode == networking.ServerTLSSettings_AUTO_PASSTHROUGH:
 		return nil
 	case !passesThrough(t):
@@ -34,8 +38,8 @@ func streamsAt(s *routerServer) []serverStream {
 	}
 	out := tlsStreams(s)
 	for _, x := range tcpStreams(s) {
-		if names, ok := sniNames(hostsOfServer(s.GatewayServer).inCommon(x.by)); ok {
-			x.names = names
+		hosts := hostsOfServer(s.GatewayServer).inCommon(x.by)
+		if x.names = sniNames(hosts); len(hosts) > 0 && len(x.names) > 0 {
 			out = append(out, x)
 		}
 	}
@@ -61,7 +65,7 @@ func tlsStreams(s *routerServer) (out []serverStream) {
 	for _, v := range s.bound {
 		for _, r := range v.Spec.GetTls() {
 			for _, m := range r.GetMatch() {
-				if names, ok := sniNames(m.GetSniHosts()); ok && len(r.GetRoute()) > 0 && s.admits(m) {
+				if names := sniNames(m.GetSniHosts()); len(names) > 0 && len(r.GetRoute()) > 0 && s.admits(m) {
 					out = append(out, serverStream{names: names, routes: r.Route, by: v})
 				}
 			}
@@ -83,21 +87,21 @@ func (s *routerServer) admits(m streamMatch) bool {
 	return len(m.GetGateways()) == 0 || slices.Contains(m.GetGateways(), s.Name())
 }
 
-// serverNames are the names by which clients choose the server; none if any does.
+// serverNames are the names by which clients choose the server.
 func (s *routerServer) serverNames() []string {
 	var hosts []string
 	for _, h := range s.Hosts {
 		hosts = append(hosts, h.Host)
 	}
-	out, _ := sniNames(hosts)
-	return out
+	return sniNames(hosts)
 }
 
-// sniNames gives hosts as Envoy matches them as server names, each once; none for all. It reports false if none of them can
-// be matched.
-func sniNames(hosts []string) (names []string, ok bool) {
+// sniNames gives hosts as Envoy matches them as server names, each once: "" stands for all. It leaves out what can't be matched.
+func sniNames(hosts []string) []string {
 	r := chainRule{}
-	ok = matchNames(&r, hosts)
+	if !matchNames(&r, hosts) {
+		return nil
+	}
 	slices.Sort(r.names)
-	return r.names, ok
+	return orJust(r.names, "")
 }

@@ -166,7 +166,7 @@ func agree(t *testing.T, v *pushcontext.GatewaysView, c gen.Class) {
 }
 
 // A server without usable certificates takes no traffic: neither in cleartext nor under another server's certificate. Its hosts are
-// not free for others.
+// not free for others, also where a pattern of another server covers them.
 func TestGatewaysWithoutCertificates(t *testing.T) {
 	t.Parallel()
 	edit := func(f func(*networking.ServerTLSSettings)) *networking.ServerTLSSettings {
@@ -187,14 +187,18 @@ func TestGatewaysWithoutCertificates(t *testing.T) {
 			s.VerifyCertificateHash = []string{strings.Repeat("ab", 32), "abc"}
 		}),
 	} {
-		v := gatewaysView(newMesh(), join(gatewayOf("a", tlsServer(443, tls, "a.example")), gatewayOf("b", tlsServer(443, fileTLS(), "a.example"), portNamed("c", tlsServer(443, fileTLS(), "c.example")))))
+		v := gatewaysView(newMesh(), join(gatewayOf("a", tlsServer(443, tls, "a.example")), gatewayOf("b", tlsServer(443, fileTLS(), "a.example"), portNamed("c", tlsServer(443, fileTLS(), "*.example")))))
 		got := plansOf(v, edge())
 		if !strings.Contains(got[0], "not served") || !strings.Contains(got[0], want) || !strings.Contains(got[1], "is for server 0 of Gateway istio-system/a") {
 			t.Errorf("%s: %v", want, got)
 		}
 		l := decode(t, build(t, gen.Listeners{}, v, edge())[0]).(*listenerv3.Listener)
-		if len(l.FilterChains) != 1 || l.DefaultFilterChain != nil || !slices.Equal(l.FilterChains[0].FilterChainMatch.ServerNames, []string{"c.example"}) {
-			t.Errorf("%s: %v", want, l)
+		chains := map[string]string{}
+		for _, f := range l.FilterChains {
+			chains[strings.Join(f.GetFilterChainMatch().GetServerNames(), ",")] = endOf(t, f)
+		}
+		if d := cmp.Diff(map[string]string{"a.example": "BlackHoleCluster", "*.example": "https.443.c.b.istio-system"}, chains); d != "" || l.DefaultFilterChain != nil {
+			t.Errorf("%s:\n%s", want, d)
 		}
 		agree(t, v, edge())
 	}

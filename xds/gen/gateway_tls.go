@@ -15,28 +15,21 @@ import (
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
-// unservable says why routers of the class can't serve a server that has its place; "" if they can. Nothing is made of
-// it then, for cleartext, or TLS with another certificate, would be worse.
-func unservable(s *routerServer, c Class) string {
+// withoutRoutes says why the connections of a server lead nowhere; "" if they don't.
+func withoutRoutes(s *routerServer) string {
 	t := s.tls()
 	switch {
-	case t != nil && !passesThrough(t):
-		if reason := withoutFiles(t, c); reason != "" {
-			return reason
-		}
-	case t.GetMode() == networking.ServerTLSSettings_AUTO_PASSTHROUGH:
-		return ""
-	}
-	if t != nil && len(s.serverNames()) == 0 && !slices.ContainsFunc(s.Hosts, func(h pushcontext.GatewayHost) bool { return h.Host == "*" }) {
+	case t != nil && t.Mode == networking.ServerTLSSettings_AUTO_PASSTHROUGH:
+	case t != nil && len(s.serverNames()) == 0:
 		return "none of its hosts can be a server name"
-	}
-	if s.table == "" && len(s.streams) == 0 {
+	case s.table == "" && len(s.streams) == 0:
 		return "no VirtualService that is bound to the Gateway has a TCP or TLS route for it"
 	}
 	return ""
 }
 
-// withoutFiles says what a router lacks to end TLS.
+// withoutFiles says what proxies of the class lack to end TLS for a server; "" if nothing. Connections are refused then, for
+// cleartext, or TLS under another server's certificate, would be worse.
 func withoutFiles(t *networking.ServerTLSSettings, c Class) string {
 	mutual := t.Mode == networking.ServerTLSSettings_MUTUAL || t.Mode == networking.ServerTLSSettings_OPTIONAL_MUTUAL
 	switch {
