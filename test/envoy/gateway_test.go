@@ -203,7 +203,7 @@ func TestGatewayTLS(t *testing.T) {
 					server("mutual", "HTTPS", "mutual.example", "mode: MUTUAL, "+files("mutual", g.authority)),
 					server("named", "HTTPS", "named.example", "mode: MUTUAL, subjectAltNames: ['spiffe://somebody/else'], "+files("named", g.authority)),
 					server("optional", "HTTPS", "optional.example", "mode: OPTIONAL_MUTUAL, "+files("optional", g.authority)),
-					server("tcp", "TLS", "db.example", "mode: SIMPLE, "+files("db", authority)), server("pass", "TLS", "'*.example'", "mode: PASSTHROUGH"),
+					server("tcp", "TLS", "db.example", "mode: SIMPLE, "+files("db", authority)), server("pass", "TLS", "'*.example'", "mode: PASSTHROUGH"), server("rest", "HTTPS", "'*'", "mode: SIMPLE, "+files("rest", authority)),
 				}, ", ")),
 				gatewayObject("younger", server("simple", "HTTPS", "simple.example", "mode: SIMPLE, "+files("younger", authority))),
 				routesObject("web", "tls, younger", "simple.example, a.wild.example, mutual.example, named.example, optional.example", httpTo("web")),
@@ -216,7 +216,8 @@ func TestGatewayTLS(t *testing.T) {
 		g.shows(t, "a.wild.example", "wild")
 		g.expects(t, "a.wild.example", 8443, insecure(), "web")
 		g.closed(t, "a.wild.example", 8443, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
-		g.closed(t, "unknown.test", 8443, insecure())
+		g.expects(t, "unknown.test", 8443, insecure(), "404")
+		g.shows(t, "unknown.test", "rest")
 		g.closed(t, "simple.example", 8443, nil) // in cleartext
 
 		mine := insecure(g.clientCertificate(t))
@@ -235,7 +236,7 @@ func TestGatewayTLS(t *testing.T) {
 			t.Errorf("TCP within TLS leads to %q", got)
 		}
 
-		// A credential by name is not there: nothing is answered for the host, by the other Gateway neither.
+		// A credential by name is not there: nothing is answered for the host, not by the other Gateway, nor by the server for all.
 		write("mode: SIMPLE, credentialName: simple")
 		g.closed(t, "simple.example", 8443, insecure())
 		g.expects(t, "mutual.example", 8443, mine, "web")
