@@ -50,6 +50,7 @@ type Telemetry struct {
 type ScopeKey struct {
 	Namespace string
 	Labels    model.Labels // of the workload
+	Router    bool         // Sidecars are not for it
 }
 
 func (i Import) admits(namespace, host string) bool {

@@ -133,7 +133,7 @@ func (s *Scopes) Of(k ScopeKey) *Scope {
 		return nil
 	}
 	var key scopeKey
-	if r := s.rule(own, k.Labels); r != nil {
+	if r := s.rule(own, k.Labels); r != nil && !k.Router {
 		key.sidecar = s.sidecar(r, k.Namespace)
 	}
 	key.telemetry = s.telemetry(own, k.Labels)

@@ -100,6 +100,17 @@ func TestDestinationsAreImported(t *testing.T) {
 	}
 }
 
+// Sidecars are not for routers, Telemetry is.
+func TestScopeOfRouters(t *testing.T) {
+	t.Parallel()
+	said := &Telemetry{}
+	scopes := NewScopes(nil, "root", map[string]*ScopeSpace{"root": {Sidecar: sidecarRule("x/*"), Telemetry: said}, "ns": {Sidecar: sidecarRule("./*")}}, nil)
+	sidecar, router := scopes.Of(ScopeKey{Namespace: "ns"}), scopes.Of(ScopeKey{Namespace: "ns", Router: true})
+	if sidecar.Sidecar == nil || len(sidecar.Telemetry) != 1 || router.Sidecar != nil || len(router.Telemetry) != 1 || router.Telemetry[0] != said {
+		t.Errorf("%+v, %+v", sidecar, router)
+	}
+}
+
 // Scopes that say the same are one: over namespaces, snapshots and goroutines; for as long as anybody holds them.
 func TestScopesOfOneContentAreOne(t *testing.T) {
 	t.Parallel()

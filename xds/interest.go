@@ -27,7 +27,7 @@ type interest struct {
 	mu        sync.Mutex
 	wide      [][viewKinds]*roaring.Bitmap          // guarded by mu; by type
 	instances map[model.InstanceKey]*roaring.Bitmap // guarded by mu
-	// namespaces are those of sidecars: what is addressed to workloads there concerns them.
+	// namespaces are those of proxies: what is addressed to workloads there concerns them.
 	namespaces map[string]*roaring.Bitmap // guarded by mu
 }
 
@@ -177,7 +177,7 @@ func (in *interest) orInstances(out *roaring.Bitmap, keys []model.InstanceKey) {
 	}
 }
 
-// orNamespaces adds the sidecars of namespaces; "*" is all.
+// orNamespaces adds the proxies of namespaces; "*" is all.
 func (in *interest) orNamespaces(out *roaring.Bitmap, namespaces []string) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -344,9 +344,8 @@ func (id *identity) audience(pc *pushcontext.PushContext, k *classes) *audience 
 		a.class.Passthrough = gen.Selecting(pc.Mesh, id.labels)
 		a.class.GatewayPorts = gatewayPorts(in)
 		a.class.ExposeServices = id.class.ExposeServices && !gen.Configured(pc.Gateways, id.labels)
-	} else {
-		a.class.Scope = pc.ScopeOf(pushcontext.ScopeKey{Namespace: id.class.Namespace, Labels: id.labels})
 	}
+	a.class.Scope = pc.ScopeOf(pushcontext.ScopeKey{Namespace: id.class.Namespace, Labels: id.labels, Router: id.class.Type == gen.Router})
 	a.reader = pushcontext.Reader{Cluster: id.class.Cluster, Namespace: id.class.Namespace, Instances: id.instances, Scope: a.class.Scope}
 	if in != nil {
 		if !id.locality {

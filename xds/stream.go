@@ -285,9 +285,7 @@ func (st *stream) introduce(r *wire.Request) error {
 // concern says which changes may change the proxy's class, or ends that.
 func (st *stream) concern(on bool) {
 	st.s.interest.setInstances(st.slot, st.id.instances, on)
-	if st.id.class.Type == gen.Sidecar {
-		st.s.interest.setNamespace(st.slot, st.id.class.Namespace, on)
-	}
+	st.s.interest.setNamespace(st.slot, st.id.class.Namespace, on)
 }
 
 // checkCluster refuses proxies of clusters that are not known.

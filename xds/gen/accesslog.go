@@ -46,11 +46,6 @@ func accessLogs(c Class, m *pushcontext.MeshView, d direction, k kind) (out []*a
 	return out
 }
 
-// accessLog is that of routers' connections.
-func accessLog(m *pushcontext.MeshView) []*accesslogv3.AccessLog {
-	return accessLogs(Class{}, m, outbound, connections)
-}
-
 // logFilter keeps entries for which an expression is true; false if Envoy would refuse the expression.
 func logFilter(expression string) (*accesslogv3.AccessLogFilter, bool) {
 	if expression == "" {

@@ -75,7 +75,7 @@ type Class struct {
 	// ENABLE_SELF_DISCOVERY).
 	SelfDiscovery bool
 	Peers         Peers // of a proxy with SelfDiscovery
-	// Scope is what configuration addressed to the proxy's workload says; nil for nothing, and for a router.
+	// Scope is what configuration addressed to the proxy's workload says; nil for nothing. A router has no Sidecar.
 	Scope *pushcontext.Scope
 	// GatewayPorts says at which of its own ports a router is reached at the ports of its own services, as
 	// "80:8080,443:8443", sorted by number.

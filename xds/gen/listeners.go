@@ -64,7 +64,7 @@ func (Listeners) Traits(v pushcontext.View) Traits {
 	case *pushcontext.MeshView:
 		return TraitType | TraitInterception | TraitFamilies | TraitExtensions | TraitScope
 	case *pushcontext.GatewaysView:
-		return planTraits | TraitExtensions
+		return planTraits | TraitExtensions | TraitScope
 	}
 	return 0
 }

@@ -26,7 +26,7 @@ func (b *listenerBuilder) forwardingChain() *listenerv3.FilterChain {
 	return &listenerv3.FilterChain{Filters: []*listenerv3.Filter{
 		networkFilter("envoy.filters.network.sni_cluster", &snicluster.SniCluster{}),
 		networkFilter("envoy.filters.network.tcp_proxy", &tcpv3.TcpProxy{
-			StatPrefix: passthroughChain, ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: blackHoleCluster}, AccessLog: accessLog(b.mesh)}),
+			StatPrefix: passthroughChain, ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: blackHoleCluster}, AccessLog: accessLogs(b.class, b.mesh, outbound, connections)}),
 	}}
 }
 

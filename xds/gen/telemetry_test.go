@@ -1,6 +1,7 @@
 package gen_test
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -268,4 +269,38 @@ func statisticsOf(t *testing.T, l *listenerv3.Listener) string {
 		}
 	}
 	return ""
+}
+
+// Telemetry is for routers too, and listeners of equal plans differ by it.
+func TestTelemetryOfRouters(t *testing.T) {
+	t.Parallel()
+	named := func(m *settings) {
+		m.Config.ExtensionProviders = []*meshconfig.MeshConfig_ExtensionProvider{{Name: "a", Provider: &meshconfig.MeshConfig_ExtensionProvider_EnvoyFileAccessLog{
+			EnvoyFileAccessLog: &meshconfig.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider{Path: "/logged"}}}}
+	}
+	told := telling(&telemetryv1.Telemetry{AccessLogging: []*telemetryv1.AccessLogging{logging(telemetryv1.WorkloadMode_CLIENT, "", false, "a")}})
+	m := newMesh(named)
+	servers := bound(m, join(gatewayOf("web", httpServer(80, "*")), streamGateways()), streamGatewayRoutes()...)
+	v := gatewaysView(m, servers)
+	g := gen.Listeners{}
+	for _, c := range []struct {
+		class gen.Class
+		want  bool
+	}{{edge(), false}, {edge(told), true}} {
+		kept := g.Narrow(v, c.class.Keep(g.Traits(v)))
+		names := g.Names(v, kept)
+		if len(names) == 0 {
+			t.Fatal("no listeners")
+		}
+		for _, n := range names {
+			whole, err := g.Build(v, c.class, n)
+			less, err2 := g.Build(v, kept, n)
+			if err != nil || err2 != nil || !bytes.Equal(whole, less) {
+				t.Errorf("%s depends on more than %+v (%v, %v)", n, kept, err, err2)
+			}
+			if got := strings.Contains(string(less), "/logged"); got != c.want {
+				t.Errorf("%s: logs: %v, want %v", n, got, c.want)
+			}
+		}
+	}
 }
