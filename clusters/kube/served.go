@@ -77,7 +77,7 @@ func meshNotServed(add func(kind, reason string, fields ...string)) {
 	mesh("agents read it, not the hub", "enablePrometheusMerge")
 	mesh("injectors and agents read it when a proxy starts, not the hub", atStart()...)
 	mesh("it counts as ALLOW_ANY", "outboundTrafficPolicy.mode=ALLOW_ANY_DYNAMIC_DNS")
-	mesh("it is not read yet", "disableEnvoyListenerLog", "proxyHttpPort", "outboundTrafficPolicy.tls", "serviceEntryVisibility")
+	mesh("it is not read yet", "proxyHttpPort", "outboundTrafficPolicy.tls", "serviceEntryVisibility")
 }
 
 // atStart are the fields of MeshConfig.defaultConfig that only agents read: all but what listeners are made of.

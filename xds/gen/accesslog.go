@@ -46,6 +46,25 @@ func accessLogs(c Class, m *pushcontext.MeshView, d direction, k kind) (out []*a
 	return out
 }
 
+// refusals are logs of the connections that a listener has no chain for, unless the mesh wants none.
+func refusals(c Class, m *pushcontext.MeshView, d direction) []*accesslogv3.AccessLog {
+	if m.Config.GetDisableEnvoyListenerLog() {
+		return nil
+	}
+	out := accessLogs(c, m, d, connections)
+	none := &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
+		ResponseFlagFilter: &accesslogv3.ResponseFlagFilter{Flags: []string{"NR"}}}}
+	for _, l := range out {
+		if l.Filter == nil {
+			l.Filter = none
+			continue
+		}
+		l.Filter = &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_AndFilter{
+			AndFilter: &accesslogv3.AndFilter{Filters: []*accesslogv3.AccessLogFilter{none, l.Filter}}}}
+	}
+	return out
+}
+
 // logFilter keeps entries for which an expression is true; false if Envoy would refuse the expression.
 func logFilter(expression string) (*accesslogv3.AccessLogFilter, bool) {
 	if expression == "" {

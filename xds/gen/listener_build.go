@@ -36,7 +36,7 @@ type listenerBuilder struct {
 func (b *listenerBuilder) listener(name string) *listenerv3.Listener {
 	return &listenerv3.Listener{
 		Name: name, Address: socketAddress(b.bind.String(), b.port), BindToPort: no(),
-		TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+		TrafficDirection: corev3.TrafficDirection_OUTBOUND, AccessLog: refusals(b.class, b.mesh, b.direction),
 	}
 }
 

@@ -304,3 +304,29 @@ func TestTelemetryOfRouters(t *testing.T) {
 		}
 	}
 }
+
+// Connections that a listener has no chain for are logged too, unless the mesh wants that not.
+func TestLogsOfRefusedConnections(t *testing.T) {
+	t.Parallel()
+	filtered := telling(&telemetryv1.Telemetry{AccessLogging: []*telemetryv1.AccessLogging{logging(0, "connection.mtls", false)}})
+	for _, c := range []struct {
+		off   bool
+		class gen.Class
+		want  string
+	}{
+		{false, sidecar("c1", "shop"), `"flags":["NR"]`}, {true, sidecar("c1", "shop"), "[]"}, {false, sidecar("c1", "shop", filtered), `"andFilter":{"filters":[{"responseFlagFilter":{"flags":["NR"]}},{"extensionFilter"`},
+	} {
+		m := newMesh(func(m *settings) { m.Config.AccessLogFile, m.Config.DisableEnvoyListenerLog = "/logged", c.off })
+		for _, v := range []pushcontext.View{m.MeshView, &pushcontext.TargetsView{Mesh: m.MeshView}} {
+			for _, r := range build(t, gen.Listeners{}, v, c.class) {
+				got := "[]"
+				for _, l := range decode(t, r).(*listenerv3.Listener).AccessLog {
+					got = strings.Join(strings.Fields(text(t, l)), "")
+				}
+				if !strings.Contains(got, c.want) {
+					t.Errorf("%s: %s, want %s", r.name, got, c.want)
+				}
+			}
+		}
+	}
+}
