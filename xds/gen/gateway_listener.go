@@ -118,7 +118,9 @@ func (b *gatewayBuilder) chains(out *listenerv3.Listener, l *routerListener) ([]
 	for _, s := range l.servers {
 		switch {
 		case s.refuses:
-			all = append(all, serverChain{names: s.serverNames(), chain: b.tcp("refused", nil, blackHoleCluster)})
+			x := serverChain{names: s.serverNames(), chain: b.tcp("refused", nil, blackHoleCluster)}
+			x.chain.Metadata = s.metadata()
+			all = append(all, x)
 		case !s.closed:
 			all = append(all, b.chainsOf(s)...)
 		}
@@ -209,6 +211,7 @@ func (b *gatewayBuilder) makeChains(s *routerServer) []serverChain {
 		return []serverChain{{suffixes: forwardedSuffixes(s.Hosts), chain: b.forwardingChain()}}
 	case s.table != "":
 		out = []serverChain{{names: s.serverNames(), chain: b.requests(s.table, s)}}
+		out[0].chain.Metadata = s.metadata()
 	default:
 		for _, x := range s.streams {
 			out = append(out, b.streamChain(s, x))
@@ -226,6 +229,11 @@ func (b *gatewayBuilder) makeChains(s *routerServer) []serverChain {
 		}
 	}
 	return out
+}
+
+// metadata names the Gateway of a chain, as tools expect it.
+func (s *routerServer) metadata() *corev3.Metadata {
+	return configOf("/apis/networking.istio.io/v1/namespaces/" + s.Namespace + "/gateway/" + s.Gateway)
 }
 
 // handshakeTimeout is after which a client must have finished its TLS handshake.

@@ -123,7 +123,10 @@ func routeTitle(r *networking.HTTPRoute, m *networking.HTTPMatchRequest) string 
 
 // configMetadata names the object that a route is from, as tools expect it.
 func configMetadata(v *pushcontext.VirtualService) *corev3.Metadata {
-	path := "/apis/networking.istio.io/v1/namespaces/" + v.Namespace + "/virtual-service/" + v.Source.Object.Name
+	return configOf("/apis/networking.istio.io/v1/namespaces/" + v.Namespace + "/virtual-service/" + v.Source.Object.Name)
+}
+
+func configOf(path string) *corev3.Metadata {
 	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
 		"istio": structOf(map[string]*structpb.Value{"config": stringValue(path)})}}
 }
