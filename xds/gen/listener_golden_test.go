@@ -15,6 +15,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/durationpb"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	telemetryv1 "istio.io/api/telemetry/v1alpha1"
@@ -207,22 +208,34 @@ func TestListenersDependOnDeclaredTraitsOnly(t *testing.T) {
 
 // streamWorlds have rules that tell proxies apart by all that there is.
 func streamWorlds(t testing.TB) []scenario {
+	hashedBySource := &networking.TrafficPolicy{LoadBalancer: &networking.LoadBalancerSettings{LbPolicy: &networking.LoadBalancerSettings_ConsistentHash{
+		ConsistentHash: &networking.LoadBalancerSettings_ConsistentHashLB{HashKey: &networking.LoadBalancerSettings_ConsistentHashLB_UseSourceIp{UseSourceIp: true}}}}}
+	selected := destination("other", "s", &networking.TrafficPolicy{}) // says nothing of connections, to some
+	selected.Selector = model.Labels{"tier": "x"}
 	private := func(s *pushcontext.ShapeView) {
 		s.VirtualServices = append(s.VirtualServices, virtualService(t, "p", "tcp: [{match: [{sourceLabels: {app: x}}, {sourceNamespace: other}], route: [{destination: {host: b}}]}]", exportedTo("other", "shop")))
-		s.Policies = append(s.Policies, destination("other", "r", &networking.TrafficPolicy{Tunnel: &networking.TrafficPolicy_TunnelSettings{TargetHost: "x", TargetPort: 1}}))
+		s.Policies = append(s.Policies, selected, destination("other", "r", hashedBySource), destination("shop", "r", hashedBySource))
 	}
 	sourced := routed(t, "a.shop.svc.cluster.local", tlsPort(443), members("c1", "10.0.0.1"), "tls: [{match: [{sniHosts: [a], sourceLabels: {app: x}}], route: [{destination: {host: b}}]}, {match: [{sniHosts: [a], sourceNamespace: other}], route: [{destination: {host: c}}]}]")
 	aliased := svc{host: "z.shop.svc.cluster.local", ports: []model.Port{tlsPort(443)}, edit: func(s *pushcontext.ShapeView) {
 		s.Aliases = []pushcontext.Alias{{Host: "alias.other.svc.cluster.local", Namespace: "other", Export: pushcontext.Export{Namespaces: []string{"other"}}}}
 	}}
-	return []scenario{{name: "sources", mesh: newMesh(), class: sidecar("c1", "shop"), services: []svc{sourced, aliased,
+	pooled := func(s *pushcontext.ShapeView) {
+		s.Policies = append(s.Policies, destination("other", "r", &networking.TrafficPolicy{ConnectionPool: &networking.ConnectionPoolSettings{}}))
+	}
+	idle := func(m *settings) {
+		m.Config.DefaultTrafficPolicy = &meshconfig.MeshConfig_DefaultTrafficPolicy{ConnectionPool: &networking.ConnectionPoolSettings{
+			Tcp: &networking.ConnectionPoolSettings_TCPSettings{IdleTimeout: durationpb.New(time.Minute)}}}
+	}
+	return []scenario{{name: "idle", mesh: newMesh(idle), class: sidecar("c1", "shop"), services: []svc{
+		{host: "db.shop.svc.cluster.local", ports: []model.Port{tcpPort(5000)}, vips: members("c1", "10.0.0.2"), edit: pooled}}}, {name: "sources", mesh: newMesh(), class: sidecar("c1", "shop"), services: []svc{sourced, aliased,
 		{host: "db.shop.svc.cluster.local", ports: []model.Port{tcpPort(5000)}, vips: members("c1", "10.0.0.2"), edit: private}}}}
 }
 
 // scopedClass is a random class; half of them with the scope of another.
 func scopedClass(r *rand.Rand, of gen.Class) gen.Class {
 	c := randomClass(r)
-	c.Labels = gen.NewLabels(model.Labels{"app": pick(r, "x", "y"), "pod": pick(r, "1", "2", "3")})
+	c.Labels = gen.NewLabels(model.Labels{"app": pick(r, "x", "y"), "tier": pick(r, "x", "y"), "pod": pick(r, "1", "2", "3")})
 	c.Tuning = pick(r, gen.Tuning{}, gen.Tuning{Idle: 1, BalanceInbound: true}, gen.Tuning{Idle: -1, BalanceOutbound: true})
 	if c.Type == gen.Sidecar && r.IntN(2) == 0 {
 		c.Scope = of.Scope

@@ -20,11 +20,9 @@ func streamSources(s *pushcontext.ShapeView) *sources {
 	return s.Derived().Do(pushcontext.MemoKey{Generator: memoStreams}, func() any {
 		out := &sources{}
 		for _, v := range s.VirtualServices {
-			out.streams(v)
+			out.streams(v, s.Mesh)
 		}
-		for _, p := range s.Policies {
-			out.rule(p)
-		}
+		out.rules(s.Policies, s.Mesh)
 		for _, a := range s.Aliases {
 			out.namespace = out.namespace || !a.Export.Public
 		}
@@ -33,7 +31,7 @@ func streamSources(s *pushcontext.ShapeView) *sources {
 }
 
 // streams takes account of the rules of a VirtualService for connections.
-func (s *sources) streams(v *pushcontext.VirtualService) {
+func (s *sources) streams(v *pushcontext.VirtualService, m *pushcontext.MeshView) {
 	if len(v.Spec.GetTls())+len(v.Spec.GetTcp()) == 0 {
 		return
 	}
@@ -53,26 +51,28 @@ func (s *sources) streams(v *pushcontext.VirtualService) {
 		}
 	}
 	for _, d := range v.Hashed {
-		for _, p := range d.Policies {
-			s.rule(p)
-		}
+		s.rules(d.Policies, m)
 	}
 }
 
-// rule takes account of a DestinationRule, if it says anything of connections.
-func (s *sources) rule(p *pushcontext.DestinationPolicy) {
-	if !steersStreams(p.Spec) {
+// rules takes account of DestinationRules. If one says something of connections, it matters to which proxies another holds.
+func (s *sources) rules(list []*pushcontext.DestinationPolicy, m *pushcontext.MeshView) {
+	if !slices.ContainsFunc(list, func(p *pushcontext.DestinationPolicy) bool { return steersStreams(p.Spec, m) }) {
 		return
 	}
 	s.namespace = true
-	s.name(maps.Keys(p.Selector))
+	for _, p := range list {
+		s.name(maps.Keys(p.Selector))
+	}
 }
 
-// steersStreams reports whether a rule, for some port or subset, says more of connections than where they go.
-func steersStreams(r *networking.DestinationRule) bool {
+// steersStreams reports whether a rule, for some port or subset, says more of connections than where they go. Where the mesh
+// has an idle timeout, a pool without one does.
+func steersStreams(r *networking.DestinationRule, m *pushcontext.MeshView) bool {
+	idle := m.Config.GetDefaultTrafficPolicy().GetConnectionPool().GetTcp().GetIdleTimeout() != nil
 	steers := func(t *networking.TrafficPolicy) bool {
 		says := func(b *networking.LoadBalancerSettings, c *networking.ConnectionPoolSettings) bool {
-			return b.GetConsistentHash().GetUseSourceIp() || c.GetTcp().GetIdleTimeout() != nil
+			return b.GetConsistentHash().GetUseSourceIp() || c.GetTcp().GetIdleTimeout() != nil || c != nil && idle
 		}
 		return t.GetTunnel() != nil || says(t.GetLoadBalancer(), t.GetConnectionPool()) ||
 			slices.ContainsFunc(t.GetPortLevelSettings(), func(l *networking.TrafficPolicy_PortTrafficPolicy) bool {
@@ -95,7 +95,7 @@ func portStreams(v *pushcontext.PortView) *sources {
 			}
 		}
 		for _, u := range v.Unclaimed {
-			out.streams(u.VirtualService)
+			out.streams(u.VirtualService, v.Mesh)
 		}
 		return out
 	}).(*sources)
