@@ -13,7 +13,7 @@ import (
 // far as these say nothing of its server names. Two chains of equal matches would make Envoy refuse the listener: the first
 // rule has the match.
 
-// everywhere stands for the absence of a range.
+// everywhere stands for the absence of a range, and for that of all addresses: to Envoy they are the same.
 var everywhere netip.Prefix
 
 // chainTable says which rule is for a server name in a range; "" is all connections.
@@ -26,6 +26,9 @@ func newChainTable(rules []chainRule) *chainTable {
 	t := &chainTable{owner: map[netip.Prefix]map[string]int{everywhere: {}}}
 	for i, r := range rules {
 		for _, at := range orJust(r.ranges, everywhere) {
+			if at.IsValid() && at.Bits() == 0 {
+				at = everywhere
+			}
 			if t.owner[at] == nil {
 				t.owner[at] = map[string]int{}
 				t.ranges = append(t.ranges, at)

@@ -207,6 +207,9 @@ func (w *wideAndNarrow) add(ranges, names []string, cluster string) {
 	}
 	for _, r := range ranges {
 		at, _ := netip.ParsePrefix(r)
+		if at.Bits() == 0 {
+			at = netip.Prefix{} // to Envoy, all addresses are no range
+		}
 		for _, n := range names {
 			w.rules = append(w.rules, naiveRule{at, strings.Trim(n, "'"), cluster})
 		}
