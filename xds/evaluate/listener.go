@@ -112,6 +112,9 @@ var levels = []level{matchPort, matchDestination, matchServerName, matchTranspor
 // match finds the filter chain of a connection; nil if none matches.
 func match(l *listenerv3.Listener, r *Request) *listenerv3.FilterChain {
 	s := inspect(l, r)
+	if l.FilterChainMatcher != nil {
+		return chosen(l, s)
+	}
 	left := l.FilterChains
 	for _, step := range levels {
 		var best []*listenerv3.FilterChain
@@ -170,7 +173,8 @@ func matchSource(m *listenerv3.FilterChainMatch, r *seen) (int, bool) {
 	return longest(m.GetSourcePrefixRanges(), r.Source.Addr())
 }
 
-// longest gives one more than the length of the longest range that an address is in.
+// longest gives the length of the longest range that an address is in. A range of everything is no more specific than none
+// (seen with Envoy 1.40).
 func longest(ranges []*corev3.CidrRange, a netip.Addr) (int, bool) {
 	if len(ranges) == 0 {
 		return 0, true
@@ -185,7 +189,7 @@ func longest(ranges []*corev3.CidrRange, a netip.Addr) (int, bool) {
 			best = max(best, p.Bits())
 		}
 	}
-	return best + 1, best >= 0
+	return best, best >= 0
 }
 
 // matchServerName prefers the name itself, then the longest "*.suffix".
@@ -236,8 +240,11 @@ func matchSourcePort(m *listenerv3.FilterChainMatch, r *seen) (int, bool) {
 
 // chainWhy says what a chain asks for.
 func chainWhy(l *listenerv3.Listener, chain *listenerv3.FilterChain) string {
-	if chain == l.DefaultFilterChain {
+	switch {
+	case chain == l.DefaultFilterChain:
 		return "no other matches"
+	case l.FilterChainMatcher != nil:
+		return "the listener chooses it by server name and application protocols"
 	}
 	m := chain.FilterChainMatch
 	var asks []string
