@@ -40,6 +40,7 @@ func listenerScenarios(t testing.TB) []scenario {
 	targets := served(model.MTLSPermissive, model.MTLSStrict, model.MTLSDisabled)
 	return []scenario{
 		{name: "streams", only: only, mesh: newMesh(), class: sidecar("c1", "shop"), services: streamServices(t)},
+		{name: "hostile", only: only, mesh: newMesh(), class: sidecar("c1", "shop"), services: hostileStreams(t)},
 		{name: "egress", only: only, mesh: newMesh(), class: sidecar("c1", "shop", everyEgress), services: services},
 		{name: "egress-none", only: only, mesh: newMesh(), class: sidecar("c1", "shop", everyEgress, noInterception), services: services},
 		{name: "ingress", only: only, mesh: newMesh(), class: sidecar("c1", "shop", secured, ingressScope(tlsIngress(0))), targets: targets},
@@ -66,6 +67,25 @@ func streamServices(t testing.TB) []svc {
 		{host: "*.dynamic.example", ns: "shop", resolution: model.DynamicDNS, ports: []model.Port{{Name: "https", Number: 443, Protocol: model.ProtocolHTTPS}}},
 		{host: "web.example", ns: "shop", ports: []model.Port{httpPort(443)}},
 	}
+}
+
+// hostileStreams have what validation of objects would refuse, or what Envoy is known to refuse.
+func hostileStreams(t testing.TB) (out []svc) {
+	for i, spec := range []string{
+		`tls: [{match: [{sniHosts: ["", "*", "*x.example", "a*b", "**", "*.*.example", ".example", "*.", "UP.Example.", "a b", "é"]}], route: [{destination: {host: a}}]}]`,
+		`tls: [{match: [{sniHosts: [a.example, a.example, A.example]}, {sniHosts: ["a.example."]}, {}], route: [{destination: {host: "a|b"}}]}, {match: [], route: []}, {}]`,
+		`tls: [{match: [{sniHosts: [b.example], destinationSubnets: ["", x, 10.0.0.0/99, 10.1.2.3/8, 10.0.0.0/8, "::ffff:10.0.0.0/104", "fe80::1%eth0", "::/0", 0.0.0.0/0]}], route: [{}]}]`,
+		`tls: [{match: [{sniHosts: [c.example]}], route: [{destination: {host: a}, weight: 2147483647}, {destination: {host: a}, weight: 2147483647}, {destination: {host: b, subset: "x|y"}, weight: 2147483647}, {weight: -1}]}]`,
+	} {
+		out = append(out, routed(t, fmt.Sprintf("s%d.shop.svc.cluster.local", i), tlsPort(443), nil, spec))
+	}
+	for i, spec := range []string{
+		`tcp: [{match: [{destinationSubnets: [10.0.0.0/8, 10.9.9.9/8]}, {destinationSubnets: [nonsense]}], route: [{destination: {host: ""}}]}, {match: [{destinationSubnets: [nonsense]}]}, {}]`,
+		`tcp: [{match: [{port: 99999}], route: [{destination: {host: a}}]}, {match: [{}], route: [{destination: {host: a, port: {number: 99999}}}]}]`,
+	} {
+		out = append(out, routed(t, fmt.Sprintf("t%d.shop.svc.cluster.local", i), tcpPort(5000), members("c1", fmt.Sprintf("10.0.0.%d", i+1)), spec))
+	}
+	return out
 }
 
 func everyEgress(c *gen.Class) {

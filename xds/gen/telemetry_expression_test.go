@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
@@ -61,12 +62,21 @@ func TestEnvoyTakesExpressions(t *testing.T) {
 // envoyOn gives what Envoy says against logs filtered by expressions.
 func envoyOn(t *testing.T, envoy string, expressions ...string) string {
 	t.Helper()
-	proxy := &tcpv3.TcpProxy{StatPrefix: "x", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "x"}}
+	var logs []*accesslogv3.AccessLog
 	for _, s := range expressions {
 		l := fileLogger(standardOutput, nil)[0]
 		l.Filter = filterBy(s)
-		proxy.AccessLog = append(proxy.AccessLog, l)
+		logs = append(logs, l)
 	}
+	if out := envoyWith(t, envoy, logs); out != "" {
+		return strings.Join(expressions, "; ") + ": " + out
+	}
+	return ""
+}
+
+func envoyWith(t *testing.T, envoy string, logs []*accesslogv3.AccessLog) string {
+	t.Helper()
+	proxy := &tcpv3.TcpProxy{StatPrefix: "x", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "x"}, AccessLog: logs}
 	b := &bootstrapv3.Bootstrap{StaticResources: &bootstrapv3.Bootstrap_StaticResources{Listeners: []*listenerv3.Listener{{
 		Name: "l", Address: socketAddress("127.0.0.1", 1), FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{networkFilter("envoy.filters.network.tcp_proxy", proxy)}}}}}}}
 	raw, err := protojson.Marshal(b)
@@ -79,9 +89,31 @@ func envoyOn(t *testing.T, envoy string, expressions ...string) string {
 	}
 	out, err := exec.CommandContext(t.Context(), envoy, "--mode", "validate", "-c", path, "-l", "error", "--disable-hot-restart").CombinedOutput()
 	if err != nil {
-		return strings.Join(expressions, "; ") + ": " + string(out)
+		return string(out)
 	}
 	return ""
+}
+
+// Envoy knows every command that a format may have.
+func TestEnvoyKnowsLogCommands(t *testing.T) {
+	t.Parallel()
+	envoy := os.Getenv("ISTHMUS_ENVOY")
+	if envoy == "" {
+		t.Skip("ISTHMUS_ENVOY does not name an Envoy binary: no real proxy is asked here")
+	}
+	all := "%REQ_WITHOUT_QUERY(:PATH?x):9% %COMMON_DURATION(DS_RX_BEG:DS_RX_END:ms)% %EMIT_TIME(%s)% %START_TIME(%Y)% %REQ(a?b):5% %%"
+	for _, list := range []map[string]struct{}{plainCommands, logCommands} {
+		for name := range list {
+			all += " %" + name + "%"
+		}
+	}
+	format := textFormat(all)
+	if format == nil {
+		t.Fatal("a command is not taken")
+	}
+	if out := envoyWith(t, envoy, fileLogger(standardOutput, format)); out != "" {
+		t.Error(out)
+	}
 }
 
 // FuzzExpression: reading ends, whatever the text is.
