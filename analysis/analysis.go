@@ -26,6 +26,7 @@ const (
 	CodeNoEndpoints   = "NoEndpoints"     // a ServiceEntry with endpoints to be selected has none
 	CodeNoRoutes      = "NoRoutes"        // a server of a Gateway for which no VirtualService has routes
 	CodePortConflict  = "PortConflict"    // two servers can't share a port
+	CodeHostTaken     = "HostTaken"       // another server with TLS has the host at the port
 )
 
 // Finding is something about one object, and where the object is from.

@@ -63,23 +63,29 @@ func hasEndpoint(v *pushcontext.ServiceView, labels model.Labels) bool {
 	return false
 }
 
+// gatewayPlace is where servers meet: a port of the same routers.
+type gatewayPlace struct {
+	selector, bind string
+	port           uint32
+}
+
 // gateways tells of servers without routes, and of those that can't share a port with others of their own routers.
 func (a *analysis) gateways() {
 	if a.pc.Gateways == nil {
 		return
 	}
-	type place struct {
-		selector, bind string
-		port           uint32
-	}
-	first := map[place]*pushcontext.GatewayServer{}
+	first := map[gatewayPlace]*pushcontext.GatewayServer{}
+	taken := map[gatewayPlace]map[string]*pushcontext.GatewayServer{} // hosts of servers with TLS
 	for _, g := range a.pc.Gateways.Servers {
 		field := fmt.Sprintf("servers[%d]", g.Index)
 		if len(g.Bound) == 0 && !routesItself(g.Spec) {
 			a.add(g.Source, model.Finding{Code: CodeNoRoutes, Severity: model.SeverityInfo, Field: field,
 				Message: "no VirtualService has routes for it: requests are answered with 404, connections closed; bind one to " + g.Name()})
 		}
-		at := place{labelsText(g.Selector), g.Spec.Bind, g.Spec.GetPort().GetNumber()}
+		at := gatewayPlace{labelsText(g.Selector), g.Spec.Bind, g.Spec.GetPort().GetNumber()}
+		if speaks(g.Spec) == "TLS" {
+			a.taken(g, field, taken, at)
+		}
 		other := first[at]
 		if other == nil {
 			first[at] = g
@@ -89,6 +95,25 @@ func (a *analysis) gateways() {
 			a.add(g.Source, model.Finding{Code: CodePortConflict, Severity: model.SeverityError, Field: field + ".port",
 				Message: fmt.Sprintf("%s speaks %s at port %d of the same routers, this one %s: it is not served; use another port", other.Source.Object, x, at.port, y)})
 		}
+	}
+}
+
+// taken tells of a server with TLS of which another has a host already: connections are told apart by server name.
+func (a *analysis) taken(g *pushcontext.GatewayServer, field string, hosts map[gatewayPlace]map[string]*pushcontext.GatewayServer, at gatewayPlace) {
+	have := hosts[at]
+	if have == nil {
+		have = map[string]*pushcontext.GatewayServer{}
+		hosts[at] = have
+	}
+	for _, h := range g.Hosts {
+		if other := have[h.Host]; other != nil {
+			a.add(g.Source, model.Finding{Code: CodeHostTaken, Severity: model.SeverityError, Field: field + ".hosts",
+				Message: fmt.Sprintf("%s has the host %s at port %d of the same routers: this server is not served; leave the host to one of them", other.Source.Object, h.Host, at.port)})
+			return
+		}
+	}
+	for _, h := range g.Hosts {
+		have[h.Host] = g
 	}
 }
 

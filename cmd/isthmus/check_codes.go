@@ -54,5 +54,6 @@ func findingCodes() []findingCode {
 		{analysis.CodeNoEndpoints, "a ServiceEntry that selects its endpoints has none"},
 		{analysis.CodeNoRoutes, "no VirtualService has routes for a server of a Gateway"},
 		{analysis.CodePortConflict, "two servers can't share a port"},
+		{analysis.CodeHostTaken, "another server with TLS has the host at the port already"},
 	}
 }
