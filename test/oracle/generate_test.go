@@ -47,7 +47,6 @@ type match struct {
 	query, queryIs string
 	port           int
 	authority      string // prefix
-	scheme         string
 }
 
 type destination struct {
