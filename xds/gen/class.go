@@ -58,7 +58,7 @@ type Class struct {
 	Extensions Extensions
 	HTTP10     bool // node metadata HTTP10
 	Tuning     Tuning
-	// ExposeServices lets a router without Gateway configuration listen on every TCP service port
+	// ExposeServices lets a router that no Gateway configures (see Configured) listen on every TCP service port
 	// (node metadata ISTHMUS_EXPOSE_SERVICES); off unless asked for.
 	ExposeServices bool
 	// ClientTLS and ServerTLS are the files that the proxy has for mutual TLS with other workloads, as

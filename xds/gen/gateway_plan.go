@@ -102,9 +102,12 @@ func ExplainGateways(v *pushcontext.GatewaysView, c Class) []ServerVerdict {
 	return routerPlanOf(v, c).verdicts
 }
 
-// Configured reports whether some Gateway selects routers with the labels.
+// Configured reports whether some Gateway says what routers with the labels serve. Servers in mode AUTO_PASSTHROUGH don't:
+// they let other networks in beside whatever else a router does.
 func Configured(v *pushcontext.GatewaysView, router model.Labels) bool {
-	return v != nil && slices.ContainsFunc(v.Servers, func(s *pushcontext.GatewayServer) bool { return s.Selects(router) })
+	return v != nil && slices.ContainsFunc(v.Servers, func(s *pushcontext.GatewayServer) bool {
+		return s.Spec.GetTls().GetMode() != networking.ServerTLSSettings_AUTO_PASSTHROUGH && s.Selects(router)
+	})
 }
 
 // planTraits are those that a router's plan depends on.

@@ -51,7 +51,7 @@ func (Listeners) Traits(v pushcontext.View) Traits {
 	switch v := v.(type) {
 	case *pushcontext.PortView:
 		s := summaryOf(v)
-		t := s.traits() | portStreams(v).traits() | TraitExtensions
+		t := s.traits() | portStreams(v).traits() | TraitExtensions | forwardingTraits(v.Mesh)
 		if s.direct {
 			t |= TraitIP | TraitNetworkView
 			if v.Mesh.MultiNetwork() {
@@ -96,7 +96,7 @@ func portListeners(v *pushcontext.PortView, c Class) []string {
 		return siteListeners(p, v)
 	}
 	if !c.intercepts() {
-		if p.wildcardNeeded() && !reserved(v.Mesh, v.Number) {
+		if p.wildcardNeeded() && !reserved(v.Mesh, v.Number) && !c.forwards(v.Mesh, v.Number) {
 			return []string{listenerName(c.bind(), v.Number)}
 		}
 		return nil
@@ -178,7 +178,7 @@ func portListener(v *pushcontext.PortView, c Class, name string) ([]byte, error)
 	}
 	all := p.wildcardNeeded() && !reserved(v.Mesh, port)
 	switch {
-	case all && !c.intercepts() && bind == c.bind():
+	case all && !c.intercepts() && bind == c.bind() && !c.forwards(v.Mesh, port):
 		return marshal(b.whole(p))
 	case all && c.intercepts() && bind == c.wildcard():
 		return marshal(b.wildcard(p))

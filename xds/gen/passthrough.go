@@ -80,6 +80,25 @@ func splitHost(h string) (namespace, host string) {
 	return "*", strings.ToLower(h)
 }
 
+// forwardingTraits tell routers that forward on a port from others.
+func forwardingTraits(m *pushcontext.MeshView) Traits {
+	if len(m.AutoPassthrough) == 0 {
+		return 0
+	}
+	return TraitPassthrough | TraitGatewayPorts
+}
+
+// forwards reports whether routers of the class forward on the port: then services have no listener there, as two at one
+// address would be refused.
+func (c Class) forwards(m *pushcontext.MeshView, port uint16) bool {
+	for i, a := range m.AutoPassthrough {
+		if c.Type == Router && (i >= maxPassthrough || c.Passthrough&(1<<i) != 0) && len(a.Hosts) > 0 && c.targetPort(a.Port) == port {
+			return true
+		}
+	}
+	return false
+}
+
 func passthroughNames(s *pushcontext.ShapeView, c Class) []string {
 	if !forwarded(s, c) {
 		return nil

@@ -1,6 +1,7 @@
 package gen_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -280,5 +281,53 @@ func TestForwardingListener(t *testing.T) {
 	both := listen(1, func(c *gen.Class) { c.IPv6 = true })["gateway_0.0.0.0_15443"]
 	if len(both.GetAdditionalAddresses()) != 1 || !both.GetBindToPort().GetValue() && both.GetBindToPort() != nil {
 		t.Errorf("of both families: %v", both)
+	}
+}
+
+// Where a router forwards, services have no listener: two at one address would be refused.
+func TestForwardingHasThePortForItself(t *testing.T) {
+	t.Parallel()
+	s := svc{host: "gw.shop.svc.cluster.local", ports: []model.Port{tcpPort(15443), tcpPort(16443)}, vips: members("c1", "10.0.0.1")}
+	m := newMesh(crossing)
+	for ports, taken := range map[string]uint16{"": 15443, "15443:16443": 16443} {
+		r := router("c1", "a", forwarding(1), func(c *gen.Class) { c.GatewayPorts = ports })
+		for _, port := range []uint16{15443, 16443} {
+			v, free := portView(port, m, s), port != taken
+			if got := names(t, gen.Listeners{}, v, r); (len(got) == 1) != free {
+				t.Errorf("%d, forwarding on %d: %v", port, taken, got)
+			}
+			if b, _ := (gen.Listeners{}).Build(v, r, fmt.Sprintf("0.0.0.0_%d", port)); (b != nil) != free {
+				t.Errorf("the listener of %d, forwarding on %d, is built: %v", port, taken, b != nil)
+			}
+		}
+	}
+	if got := names(t, gen.Listeners{}, portView(15443, m, s), sidecar("c1", "a")); len(got) == 0 {
+		t.Error("sidecars don't listen where routers forward")
+	}
+}
+
+// A router for which Gateways only let other networks in goes on exposing services.
+func TestConfigured(t *testing.T) {
+	t.Parallel()
+	m := newMesh(crossing)
+	labels := model.Labels{"istio": "eastwest"}
+	auto, web := selecting(labels, forwardingServers(m)), selecting(labels, gatewayOf("web", httpServer(80, "*")))
+	for _, tt := range []struct {
+		name    string
+		servers []*pushcontext.GatewayServer
+		router  model.Labels
+		want    bool
+	}{
+		{"none", nil, labels, false},
+		{"AUTO_PASSTHROUGH only", auto, labels, false},
+		{"HTTP beside it", join(auto, web), labels, true},
+		{"for others", join(auto, web), model.Labels{"istio": "ingress"}, false},
+	} {
+		if got := gen.Configured(gatewaysView(m, tt.servers), tt.router); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+	if gen.Configured(nil, labels) {
+		t.Error("no Gateways at all configure routers")
 	}
 }
