@@ -290,7 +290,7 @@ func TestForwardingHasThePortForItself(t *testing.T) {
 	s := svc{host: "gw.shop.svc.cluster.local", ports: []model.Port{tcpPort(15443), tcpPort(16443)}, vips: members("c1", "10.0.0.1")}
 	m := newMesh(crossing)
 	for ports, taken := range map[string]uint16{"": 15443, "15443:16443": 16443} {
-		r := router("c1", "a", forwarding(1), func(c *gen.Class) { c.GatewayPorts = ports })
+		r := router("c1", "a", forwarding(1), func(c *gen.Class) { c.GatewayPorts, c.ExposeServices = ports, true })
 		for _, port := range []uint16{15443, 16443} {
 			v, free := portView(port, m, s), port != taken
 			if got := names(t, gen.Listeners{}, v, r); (len(got) == 1) != free {
