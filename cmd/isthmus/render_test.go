@@ -187,3 +187,28 @@ func TestDiffValues(t *testing.T) {
 		}
 	}
 }
+
+// TestRenderDiffOfAGateway: what a change of routes does to a gateway is told without a workload of it.
+func TestRenderDiffOfAGateway(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/offline-gateway/all.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := filepath.Join(t.TempDir(), "all.yaml")
+	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), "/cart", "/basket", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := command(t, "render", "testdata/offline-gateway", "--diff", changed, "-o", "json")
+	var groups []diffGroup
+	if err := json.Unmarshal([]byte(got.stdout), &groups); err != nil || got.code != exitFailure {
+		t.Fatal(err, got.code, got.stderr)
+	}
+	if len(groups) != 1 || !slices.Equal(groups[0].Proxies, []string{"gateway-public.edge in Kubernetes"}) || !strings.Contains(got.stdout, "/basket") {
+		t.Errorf("%s", got.stdout)
+	}
+	route := command(t, "route", "explain", "--dir", "testdata/offline-gateway", "--proxy", "gateway-public.edge", "--label", "istio=ingressgateway", "GET", "http://shop.example.com/cart/1")
+	if route.code != exitOK || !strings.Contains(route.stdout, "outbound|80||web.shop.svc.cluster.local") || !strings.Contains(route.stdout, "virtual-service/shop/public") {
+		t.Errorf("exit code %d: %s%s", route.code, route.stdout, route.stderr)
+	}
+}
