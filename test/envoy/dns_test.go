@@ -5,11 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	caresv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/network/dns_resolver/cares/v3"
 	"golang.org/x/net/dns/dnsmessage"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/bootstrap"
 	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
@@ -65,27 +61,10 @@ func answerDNS(query []byte, names map[string][]netip.Addr) ([]byte, bool) {
 }
 
 // resolving is launch for a proxy that resolves names at that address instead
-// of asking the machine's resolver.
+// of asking the machine's resolver. Clusters have resolver settings of their own,
+// so that those of a bootstrap would not count.
 func (m *mesh) resolving(t testing.TB, name string, o bootstrap.Options, resolver netip.AddrPort) *proxy {
 	t.Helper()
 	o = m.complete(t, name, o)
-	b, err := bootstrap.Build(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := anypb.New(&caresv3.CaresDnsResolverConfig{Resolvers: []*corev3.Address{{
-		Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-			Address:       resolver.Addr().String(),
-			PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(resolver.Port())},
-		}},
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.TypedDnsResolverConfig = &corev3.TypedExtensionConfig{Name: "envoy.network.dns_resolver.cares", TypedConfig: config}
-	text, err := protojson.Marshal(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m.run(t, o.IP, envoytest.Options{Name: name, Bootstrap: text})
+	return m.run(t, o.IP, envoytest.Options{Name: name, Bootstrap: config(t, o), Resolver: resolver})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,6 +39,9 @@ type Options struct {
 	LogLevel string
 	// Concurrency is the number of worker threads; default 1.
 	Concurrency int
+	// Resolver answers what the Envoy asks of DNS; zero is the machine's own. Start skips the test where a process can't
+	// have mounts of its own.
+	Resolver netip.AddrPort
 	// Args are added to the command line.
 	Args []string
 	// Binary is the Envoy to run; default Binary().
@@ -77,6 +81,11 @@ type Envoy struct {
 // Start runs an Envoy for the length of a test.
 func Start(t testing.TB, opts Options) *Envoy {
 	t.Helper()
+	if opts.Resolver.IsValid() {
+		if err := unshare("true").Run(); err != nil {
+			t.Skipf("skipped: a resolver of its own takes a mount namespace: %v", err)
+		}
+	}
 	e, err := Launch(t.Context(), opts)
 	if err != nil {
 		t.Fatalf("start envoy: %v", err)
@@ -107,6 +116,11 @@ func Launch(ctx context.Context, opts Options) (*Envoy, error) {
 	dir, err := workDir(config, opts.UID)
 	if err != nil {
 		return nil, fmt.Errorf("envoy %s: %w", opts.Name, err)
+	}
+	if opts.Resolver.IsValid() {
+		if err := os.WriteFile(filepath.Join(dir, resolverFile), fmt.Appendf(nil, "nameserver %s\n", opts.Resolver), 0o644); err != nil {
+			return nil, errors.Join(fmt.Errorf("envoy %s: %w", opts.Name, err), os.RemoveAll(dir))
+		}
 	}
 	e := &Envoy{Name: opts.Name, admin: opts.Namespace.HTTPClient(), dir: dir, exited: make(chan struct{})}
 	if err := e.run(opts); err != nil {
@@ -173,6 +187,9 @@ func command(opts Options, dir string) *exec.Cmd {
 		"--log-level", opts.LogLevel,
 	}, opts.Args...)...)
 	cmd.Args[0] = "envoy"
+	if opts.Resolver.IsValid() {
+		cmd = withResolver(cmd, filepath.Join(dir, resolverFile))
+	}
 	cmd.Dir = dir
 	// An own process group keeps a terminal's Ctrl-C for the parent, which then
 	// stops its Envoys in order; should the parent be killed, they go too.
@@ -182,6 +199,24 @@ func command(opts Options, dir string) *exec.Cmd {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: id, Gid: id}
 	}
 	return cmd
+}
+
+// resolverFile is in the Envoy's folder, and in the place of the machine's own.
+const resolverFile = "resolv.conf"
+
+// withResolver has the command see the file as /etc/resolv.conf: clusters say how they are resolved, but not by whom.
+func withResolver(cmd *exec.Cmd, file string) *exec.Cmd {
+	const script = `mount --bind "$1" /etc/resolv.conf && shift && exec "$@"`
+	return unshare(append([]string{"sh", "-c", script, "envoy", file, cmd.Path}, cmd.Args[1:]...)...)
+}
+
+// unshare runs a command that others don't see the mounts of.
+func unshare(args ...string) *exec.Cmd {
+	flags := []string{"--mount", "--propagation", "private"}
+	if os.Geteuid() != 0 {
+		flags = append(flags, "--map-root-user")
+	}
+	return exec.Command("unshare", append(flags, args...)...)
 }
 
 // waitAdmin waits for the file into which Envoy writes its admin address.
