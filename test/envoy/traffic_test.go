@@ -270,6 +270,12 @@ func TestTraffic(t *testing.T) {
 			{"mirror", (*roads).mirrors},
 			{"hash", (*roads).hashes},
 			{"delegate", (*roads).delegates},
+			{"tcp", (*roads).tcpRoutes},
+			{"tls", (*roads).tlsRoutes},
+			{"grpc", (*roads).grpcRoutes},
+			{"http2", (*roads).http2Routes},
+			{"websocket", (*roads).upgrades},
+			{"egress", (*roads).egress},
 		} {
 			t.Run(test.name, func(t *testing.T) { test.run(w, t) })
 		}
