@@ -308,6 +308,7 @@ func (r rule) expanded() (out []rule) {
 // catchAll reports whether a rule with one condition takes every request.
 func (r *rule) catchAll() bool {
 	m := r.matches[0]
+	m.port = 0 // decided before there are routes
 	everything := m == match{} || m == match{pathKind: "prefix", path: "/"} || m == match{pathKind: "prefix", path: "/", fold: true}
 	if r.delegate != nil {
 		return everything && r.delegate.rules[0].catchAll()
