@@ -48,7 +48,7 @@ func (t Timing) withDefaults() Timing {
 // Options configure a Client.
 type Options struct {
 	Config *rest.Config
-	QPS    float32 // requests per second, besides watches; as Config says if 0, and 80 if that is 0 too
+	QPS    float32 // requests per second, besides watches; as Config says if 0, and 80 if that is 0 too; no bound if negative, as for client-go
 	Burst  int     // likewise, and 160
 	Timing Timing
 	// MaxObjects is how many objects of a kind are wanted: a list of more than twice as many is given up. 1 000 000 if 0.
@@ -103,7 +103,8 @@ func Connect(o Options) (*Client, error) {
 	o = o.withDefaults()
 	cfg := rest.CopyConfig(o.Config)
 	cfg.UserAgent, cfg.WarningHandler, cfg.WarningHandlerWithContext = "isthmus", rest.NoWarnings{}, nil
-	if cfg.RateLimiter == nil {
+	cfg.QPS, cfg.Burst = o.QPS, o.Burst
+	if cfg.RateLimiter == nil && o.QPS > 0 { // one for both clients
 		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(o.QPS, o.Burst)
 	}
 	client, closer, err := httpClient(cfg, o.Timing)
