@@ -69,7 +69,7 @@ func (p *renderedProxy) scope() pushcontext.ScopeKey {
 		labels[k] = v.GetStringValue()
 	}
 	_, namespace, _ := cutLast(p.proxy.id, ".")
-	return pushcontext.ScopeKey{Namespace: namespace, Labels: labels}
+	return pushcontext.ScopeKey{Namespace: namespace, Labels: labels, Router: p.proxy.router}
 }
 
 // addressFor gives the first address that a service has in a cluster or, if it has none there, in another.
