@@ -211,7 +211,7 @@ func TestServeSaysWhatItMayNotRead(t *testing.T) {
 	if _, after, ok := strings.Cut(r.log.String(), "provider=secrets err="); !ok || !strings.Contains(after, "serving gate open") {
 		t.Error("the Secrets were not waited for")
 	}
-	if c := r.registry(t, "secrets", "Kubernetes"); c.SyncStatus != "timeout" || !strings.Contains(c.Error, "forbidden") {
+	if c := r.registry(t, "secrets", "Kubernetes"); c.SyncStatus != "timeout" || !strings.Contains(c.Error, "the right to list secrets is missing (403)") {
 		t.Errorf("Secrets: %+v", c)
 	}
 	if c := r.cluster(t, "Kubernetes"); len(c.Problems) != 0 || c.State != "live" {

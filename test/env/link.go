@@ -36,6 +36,7 @@ type Link struct {
 	served sync.WaitGroup
 
 	mu       sync.Mutex
+	closed   bool // nothing is served any more
 	requests []Request
 	refused  map[string]bool // by token
 	holds    []*hold
@@ -87,7 +88,9 @@ func (l *Link) serve(target *url.URL, certs *tls.Config, out *http.Transport) {
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
 	l.server = &http.Server{TLSConfig: certs, ErrorLog: quiet, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		l.served.Add(1)
+		if !l.begin() {
+			panic(http.ErrAbortHandler)
+		}
 		defer l.served.Done()
 		if l.admit(w, r) {
 			proxy.ServeHTTP(w, r)
@@ -99,6 +102,17 @@ func (l *Link) serve(target *url.URL, certs *tls.Config, out *http.Transport) {
 type nowhere struct{}
 
 func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
+
+// begin counts a request among those that close waits for, unless it comes too late: one that was read before the
+// server closed may be handled after it has ended.
+func (l *Link) begin() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.served.Add(1)
+	}
+	return !l.closed
+}
 
 // admit notes a request and answers it if it may not pass.
 func (l *Link) admit(w http.ResponseWriter, r *http.Request) bool {
@@ -226,5 +240,13 @@ func (l *Link) close() {
 	_ = l.server.Close() // the listener and all connections, of which some may be gone
 	l.socket.drop()
 	l.dialer.end()
+	l.finish()
+}
+
+// finish waits for what is being served, and lets nothing begin any more.
+func (l *Link) finish() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
 	l.served.Wait()
 }
