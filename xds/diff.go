@@ -1,6 +1,8 @@
 package xds
 
 import (
+	"slices"
+
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/isthmus-mesh/isthmus/pushcontext"
@@ -22,6 +24,15 @@ func (c *change) grow(n int) {
 }
 
 func (c *change) none() bool { return len(c.send)+len(c.empty)+len(c.gone) == 0 }
+
+// once leaves out of what is gone what is there already: Envoy refuses a response that names something twice.
+func (c *change) once() {
+	if len(c.gone) == 0 {
+		return
+	}
+	told := roaring.BitmapOf(c.empty...)
+	c.gone = slices.DeleteFunc(c.gone, func(id uint32) bool { return !told.CheckedAdd(id) })
+}
 
 // differ works out changes of one type for one proxy.
 type differ struct {
@@ -55,6 +66,7 @@ func (d *differ) collect(hub *pushcontext.Hub) *change {
 	}
 	d.owed()
 	d.settleParts()
+	d.c.once()
 	return d.c
 }
 

@@ -43,8 +43,7 @@ func (st *stream) negatives(w *watch, ids []uint32, r *reply) {
 		case st.protocol == wire.Delta:
 			r.removed, r.gone = append(r.removed, name), append(r.gone, id)
 		}
-		w.sent.Remove(id)
-		w.taken.Remove(id)
+		w.lost(id)
 		w.gone.Remove(id)
 	}
 }

@@ -31,7 +31,7 @@ func TestScopes(t *testing.T) {
 	both(t, func(t *testing.T, p wire.Protocol) {
 		r := newRig(t, func(o *xds.Options) { o.Generators = gen.All() })
 		foreign := svc("b.y.svc.cluster.local", 0, "10.0.0.2")
-		foreign.Namespace = "y"
+		foreign.Namespace, foreign.Ports = "y", []uint16{81} // the last one of its table
 		all := []string{"a.x.svc", "b.y.svc"}
 		r.mesh.Set(svc(all[0]+".cluster.local", 0, "10.0.0.1"), foreign)
 		e := r.envoy(p, node(1))

@@ -396,8 +396,9 @@ func (e *Envoy) unique(url string, items []item, removed []string) {
 	}
 	for _, n := range removed {
 		if seen[n] {
-			e.violation("%s: %s is added and removed in one response", url, n)
+			e.violation("%s: %s is removed, and named before, in one response", url, n)
 		}
+		seen[n] = true
 	}
 }
 
