@@ -20,6 +20,7 @@ func (w *roads) refused(t *testing.T, addr string) {
 // egress: what is outside is reached where a ServiceEntry says so, as routes of it say; and nothing else, where the
 // mesh says so.
 func (w *roads) egress(t *testing.T) {
+	w.serves(t, "near", "http", 80, webPort) // so that the sidecar listens at the port
 	web, stream := podPort(w.outside, 80), podPort(w.outside, unknownPort)
 	asks := request{path: "/a", host: partner}
 	w.until(t, web, asks, "what is not known to be refused", status(502))

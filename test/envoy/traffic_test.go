@@ -276,6 +276,7 @@ func TestTraffic(t *testing.T) {
 			{"http2", (*roads).http2Routes},
 			{"websocket", (*roads).upgrades},
 			{"egress", (*roads).egress},
+			{"sidecar", (*roads).sidecars},
 		} {
 			t.Run(test.name, func(t *testing.T) { test.run(w, t) })
 		}
