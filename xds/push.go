@@ -210,7 +210,7 @@ func (st *stream) prepare(w *watch, pc *pushcontext.PushContext) *reply {
 	first := w.last == 0
 	d := st.differ(w, pc)
 	c := d.collect(st.s.hub)
-	st.late(w, pc, c)
+	st.late(w, c)
 	owed := w.answer || (!w.must.IsEmpty() && first)
 	w.last, w.old, w.known, w.answer, w.widened = pc.Version, nil, nil, false, false
 	w.must.Clear()
@@ -237,19 +237,37 @@ func fresh(w *watch, ids []uint32) bool {
 }
 
 // wholeReply makes a response that holds all that the proxy is to have. What can't be built, or was
-// refused, stays as the proxy last accepted it.
+// refused, stays as the proxy last accepted it; and so does what is gone, until it may be taken away.
 func (st *stream) wholeReply(w *watch, pc *pushcontext.PushContext, c *change) *reply {
 	r := &reply{version: pc.Version, ids: c.ids, sums: c.sums, fresh: fresh(w, c.ids)}
 	all, ids := st.full(w, pc, w.suspect)
-	w.gone.AddMany(c.gone)
-	for it := w.gone.Iterator(); it.HasNext(); {
-		w.lost(it.Next())
+	for _, id := range c.gone {
+		w.lost(id)
 	}
-	w.gone.Clear()
+	all, ids = st.keep(w, all, ids)
 	st.forgetRefusals(w, pc)
 	w.sent = roaring.BitmapOf(ids...)
 	r.resources, r.whole = all, all
 	return r
+}
+
+// keep adds to a full state what is gone and has to wait for other types, as the proxy last accepted it.
+func (st *stream) keep(w *watch, all []*resource, ids []uint32) ([]*resource, []uint32) {
+	w.gone.AndNot(roaring.BitmapOf(ids...)) // is there again
+	if w.gone.IsEmpty() {
+		return all, ids
+	}
+	good := w.goodByName()
+	for it := w.gone.Clone().Iterator(); it.HasNext(); {
+		id := it.Next()
+		if r := good[st.t.name(id)]; r != nil {
+			all, ids = append(all, r), append(ids, id)
+		} else {
+			w.lost(id)
+			w.gone.Remove(id)
+		}
+	}
+	return all, ids
 }
 
 // forgetRefusals drops what was refused and is no more; it was never part of what the proxy holds.

@@ -14,13 +14,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/xds/wire"
 )
 
-// late puts off what is gone where that has to wait for other types. For SotW types that send their
-// full state that is only possible when nothing else changed.
-func (st *stream) late(w *watch, pc *pushcontext.PushContext, c *change) {
+// late puts off what is gone where that has to wait for other types.
+func (st *stream) late(w *watch, c *change) {
 	if !w.rule.lateRemoval || len(c.gone) == 0 {
-		return
-	}
-	if st.protocol == wire.SotW && w.rule.whole && len(c.send) > 0 {
 		return
 	}
 	w.gone.AddMany(c.gone)
@@ -134,6 +130,10 @@ func (st *stream) removeLate(pc *pushcontext.PushContext) error {
 // lateReply tells what is gone; nil if the proxy need not be told.
 func (st *stream) lateReply(w *watch, pc *pushcontext.PushContext) *reply {
 	if st.protocol == wire.SotW && w.rule.whole {
+		for it := w.gone.Iterator(); it.HasNext(); {
+			w.lost(it.Next())
+		}
+		w.gone.Clear()
 		return st.wholeReply(w, pc, &change{})
 	}
 	r := &reply{version: pc.Version}
