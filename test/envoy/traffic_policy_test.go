@@ -1,6 +1,7 @@
 package envoy_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -215,4 +216,31 @@ func (w *roads) hashes(t *testing.T) {
 	if again := w.counts(t, at, 20, request{header: map[string]string{"Cookie": cookie}}); again[got.Name] != 20 {
 		t.Errorf("%s gave the cookie, it is sent to %v", got.Name, again)
 	}
+}
+
+// moves: routes go to a subset that is new, while the former one goes away, and no request notices.
+func (w *roads) moves(t *testing.T) {
+	config := func(generation int) (version string, objects []string) {
+		version = []string{"v1", "v2"}[generation%2]
+		return version, []string{
+			object("DestinationRule", "moves", fmt.Sprintf("host: HOST\nsubsets: [{name: g%d, labels: {version: %s}}]", generation, version)),
+			routes("moves", fmt.Sprintf("http: [{route: [{destination: {host: HOST, subset: g%d}}], headers: {request: {set: {x-generation: g%[1]d}}}}]", generation)),
+		}
+	}
+	_, first := config(0)
+	at := w.serves(t, "moves", "http", 80, webPort, first...)
+	w.until(t, at, request{}, "the service", named("v1"))
+	traffic := envoytest.StartTraffic(t, 2, func(ctx context.Context) error {
+		got, err := w.ask(ctx, at, request{})
+		return same(got.status, 200, err)
+	})
+	for generation := 1; generation < 8; generation++ {
+		version, objects := config(generation)
+		w.says(t, "moves", objects...)
+		w.until(t, at, request{}, "the new subset", func(r reply) bool {
+			return r.Name == version && r.Headers.Get("x-generation") == fmt.Sprint("g", generation)
+		})
+		more(t, traffic, 20)
+	}
+	flawless(t, traffic)
 }

@@ -270,6 +270,7 @@ func TestTraffic(t *testing.T) {
 			{"mirror", (*roads).mirrors},
 			{"hash", (*roads).hashes},
 			{"delegate", (*roads).delegates},
+			{"moves", (*roads).moves},
 			{"tcp", (*roads).tcpRoutes},
 			{"tls", (*roads).tlsRoutes},
 			{"grpc", (*roads).grpcRoutes},
