@@ -3,6 +3,7 @@ package aggregate
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -179,9 +180,12 @@ func (rs *rules) merge(r *rule, c *model.Config) {
 	}
 }
 
-// ruleHost gives the pattern that a rule's host stands for: a short name is one of the rule's namespace.
-// False if it can match nothing.
+// ruleHost gives the pattern that a rule's host stands for: a short name is one of the rule's namespace. False if it
+// can match nothing.
 func ruleHost(host, namespace, suffix string) (string, bool) {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return host, true // an address of IPv6 has no dot either
+	}
 	switch {
 	case host == "" || strings.HasPrefix(host, "*") && host != "*" && !strings.HasPrefix(host, "*."):
 		return "", false

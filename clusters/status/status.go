@@ -41,16 +41,16 @@ func Has(kind string) bool { return resources[kind] != schema.GroupVersionResour
 // Accepted is the type of the condition.
 const Accepted = "Accepted"
 
-// documentation is what messages refer to.
-const documentation = "https://isthmus-mesh.io/docs/checking#"
-
 // most is how many messages an object is given: it is stored with each of them.
 const most = 20
 
 // condition gives the condition of an object.
 func (o *Object) condition(now time.Time) map[string]any {
 	c := map[string]any{
-		"type": Accepted, "status": "True", "reason": "Valid", "lastTransitionTime": now.UTC().Format(time.RFC3339), "observedGeneration": o.Generation,
+		"type": Accepted, "status": "True", "reason": "Valid", "lastTransitionTime": now.UTC().Format(time.RFC3339),
+	}
+	if o.Generation != 0 {
+		c["observedGeneration"] = o.Generation
 	}
 	if o.Refused {
 		c["status"], c["reason"] = "False", "Refused"
@@ -72,8 +72,7 @@ func (o *Object) messages() []any {
 	var out []any
 	for _, f := range o.Findings[:min(len(o.Findings), most)] {
 		out = append(out, map[string]any{
-			"type": map[string]any{"name": f.Code, "code": f.Code}, "level": levels[f.Severity], "documentationUrl": documentation + strings.ToLower(f.Code),
-		})
+			"type": map[string]any{"name": f.Code, "code": f.Code}, "level": levels[f.Severity]})
 	}
 	return out
 }
@@ -99,7 +98,10 @@ func (o *Object) patch(have *unstructured.Unstructured, now time.Time) ([]byte, 
 	if equal(conditions, next) && equal(messages, o.messages()) {
 		return nil, nil
 	}
-	status := map[string]any{"conditions": next, "validationMessages": o.messages(), "observedGeneration": o.Generation}
+	status := map[string]any{"conditions": next, "validationMessages": o.messages(), "observedGeneration": nil}
+	if o.Generation != 0 {
+		status["observedGeneration"] = o.Generation
+	}
 	return json.Marshal(map[string]any{"status": status, "metadata": map[string]any{"resourceVersion": have.GetResourceVersion()}})
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -16,6 +17,9 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
+
+// patience is how long an API server may take for one object.
+const patience = 10 * time.Second
 
 // Options configure a Writer.
 type Options struct {
@@ -101,12 +105,9 @@ func (w *Writer) Set(objects map[model.ClusterID][]Object) {
 			}
 		}
 	}
-	for k := range w.done {
-		if _, wanted := w.want[k]; !wanted {
-			delete(w.done, k)
-			delete(w.later, k)
-		}
-	}
+	unwanted := func(k id) bool { _, wanted := w.want[k]; return !wanted }
+	maps.DeleteFunc(w.done, func(k id, _ Object) bool { return unwanted(k) })
+	maps.DeleteFunc(w.later, func(k id, _ time.Time) bool { return unwanted(k) })
 	w.nudge()
 }
 
@@ -186,20 +187,33 @@ func (w *Writer) settled(ctx context.Context, k id, o Object, err error) {
 	default:
 		w.opts.Log.Debug("the status of an object is not written; it is tried again", "cluster", k.cluster, "object", k.key.String(), "err", err)
 		w.later[k] = time.Now().Add(w.opts.Retry)
+		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) { // the cluster is not well: others are not to wait for it
+			for o := range w.want {
+				if o.cluster == k.cluster {
+					w.later[o] = w.later[k]
+				}
+			}
+		}
 	}
+}
+
+// Leads reports whether this replica writes.
+func (w *Writer) Leads() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.leading != nil && w.leading.Err() == nil
 }
 
 // write makes the status of an object say what it is to say.
 func write(ctx context.Context, c dynamic.Interface, o Object) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	in := c.Resource(resources[o.Key.Kind]).Namespace(o.Key.Namespace)
 	have, err := in.Get(ctx, o.Key.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	switch {
-	case o.Generation == 0:
-		o.Generation = have.GetGeneration()
-	case o.Generation != have.GetGeneration():
+	if o.Generation != 0 && o.Generation != have.GetGeneration() {
 		return nil // another version, of which will be told
 	}
 	patch, err := o.patch(have, time.Now())

@@ -56,6 +56,8 @@ const (
 	burst     = 20
 	retryMin  = time.Second
 	retryMax  = time.Minute
+	conflict  = 100 * time.Millisecond // how long what somebody else has changed waits at first
+	patience  = 10 * time.Second       // with where entries are kept
 )
 
 // Keeper sees to it that the proxies that are connected have their entries. Its methods Connected, Disconnected and Health
@@ -166,6 +168,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 	defer sweep.Stop()
 	k.sweep(ctx)
 	for {
+		select { // also while there is much to write: sweeping tells others that this replica lives
+		case <-sweep.C:
+			k.sweep(ctx)
+		default:
+		}
 		key, wait := k.next()
 		if wait == 0 {
 			if k.limit.Wait(ctx) != nil {
@@ -215,13 +222,15 @@ func (k *Keeper) settle(ctx context.Context, key Key) {
 	k.mu.Unlock()
 	var err error
 	after := time.Duration(0)
+	work, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	switch {
 	case now.last == nil:
 		return
 	case connected:
-		err = k.register(ctx, key, &now)
+		err = k.register(work, key, &now)
 	default:
-		after, err = k.leave(ctx, key, now.gone)
+		after, err = k.leave(work, key, now.gone)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -240,11 +249,13 @@ func (k *Keeper) settle(ctx context.Context, key Key) {
 
 // failed is called with mu held.
 func (k *Keeper) failed(ctx context.Context, key Key, err error) {
-	wait := min(max(2*k.waits[key], retryMin), retryMax)
-	k.waits[key] = wait
+	least, quiet := retryMin, false
 	if errors.Is(err, ErrConflict) {
-		wait = 0
-	} else if ctx.Err() == nil {
+		least, quiet = conflict, k.waits[key] < retryMin
+	}
+	wait := min(max(2*k.waits[key], least), retryMax)
+	k.waits[key] = wait
+	if !quiet && ctx.Err() == nil {
 		k.opts.Log.Warn("a workload is not registered as it should be; it is tried again", "workloadEntry", key.String(), "err", err)
 	}
 	k.soon(key, wait)
@@ -260,11 +271,18 @@ func (k *Keeper) register(ctx context.Context, key Key, now *known) error {
 	if err != nil {
 		return err
 	}
-	if have != nil && have.same(want) {
+	if have != nil && (have.same(want) || k.moved(have, now.since)) {
 		return nil
 	}
 	k.opts.Log.Debug("a workload is registered", "workloadEntry", key.String(), "proxy", now.last.ID)
 	return k.opts.Entries.Put(ctx, want)
+}
+
+// moved reports whether the proxy has come to another replica since it came to this one, which an open stream need not know.
+func (k *Keeper) moved(have *Entry, since time.Time) bool {
+	at, err := time.Parse(time.RFC3339Nano, have.Annotations[AnnotationConnected])
+	_, gone := have.goneSince()
+	return err == nil && !gone && have.Annotations[AnnotationController] != k.opts.Controller && at.After(since)
 }
 
 // wanted gives the entry as it is to be.
@@ -335,6 +353,8 @@ func (k *Keeper) sweep(ctx context.Context) {
 }
 
 func (k *Keeper) sweepAll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 6*patience)
+	defer cancel()
 	alive, err := k.opts.Entries.Alive(ctx, k.opts.Controller)
 	if err != nil {
 		return fmt.Errorf("find out which replicas live: %w", err)
@@ -343,6 +363,7 @@ func (k *Keeper) sweepAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	k.mend(list)
 	var failed []error
 	for _, e := range list {
 		if err := k.abandoned(ctx, e, alive); err != nil && !errors.Is(err, ErrConflict) {
@@ -350,6 +371,28 @@ func (k *Keeper) sweepAll(ctx context.Context) error {
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// mend has entries of connected proxies looked at that are not as they were left: another replica may have taken this one for
+// dead.
+func (k *Keeper) mend(list []*Entry) {
+	have := make(map[Key]*Entry, len(list))
+	for _, e := range list {
+		have[e.Key] = e
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, e := range k.known {
+		if len(e.streams) == 0 || e.last.Group == "" {
+			continue
+		}
+		x := have[key]
+		if x == nil {
+			k.soon(key, 0)
+		} else if _, gone := x.goneSince(); gone || x.Annotations[AnnotationController] != k.opts.Controller && !k.moved(x, e.since) {
+			k.soon(key, 0)
+		}
+	}
 }
 
 // abandoned notes or removes an entry that nobody sees to.

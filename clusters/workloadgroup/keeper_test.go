@@ -385,7 +385,7 @@ func TestEntriesOfOthers(t *testing.T) {
 	})
 }
 
-// TestFailures: what can't be written is tried again, later and later; a conflict at once.
+// TestFailures: what can't be written is tried again, later and later; a conflict soon.
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShared()
@@ -405,9 +405,9 @@ func TestFailures(t *testing.T) {
 		r := run(t, s, "hub", workloadgroup.Options{})
 		defer r.stop()
 		r.Connected(vm("10.3.0.1"))
-		after(13 * time.Second)
+		after(5 * time.Second)
 		if n := tries.Load(); n != 4 {
-			t.Errorf("%d tries in the first 13 s, want 4", n)
+			t.Errorf("%d tries in the first 5 s, want 4", n)
 		}
 		after(10 * time.Second)
 		s.entry(t, "legacy-10.3.0.1-dc1")
@@ -452,6 +452,83 @@ func TestNames(t *testing.T) {
 			if len(n) > len("vms/")+253 {
 				t.Errorf("%d bytes are too many for a name", len(n))
 			}
+		}
+	})
+}
+
+// TestManyAndAnotherReplica: a replica with much to write is not taken for dead by another.
+func TestManyAndAnotherReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared()
+		a, b := run(t, s, "hub-a", workloadgroup.Options{}), run(t, s, "hub-b", workloadgroup.Options{})
+		defer a.stop()
+		defer b.stop()
+		for i := range 3000 {
+			a.Connected(vm(fmt.Sprintf("10.3.%d.%d", i/250, i%250)))
+		}
+		after(10 * time.Minute)
+		if n := len(s.names()); n != 3000 {
+			t.Errorf("%d entries of connected proxies, want 3000", n)
+		}
+	})
+}
+
+// TestTakenForDead: a replica that can't say that it lives loses entries of connected proxies to another, and has them again
+// once it can.
+func TestTakenForDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared()
+		var away atomic.Bool
+		cut := &cutOff{shared: s, away: &away}
+		a, b := run(t, cut, "hub-a", workloadgroup.Options{}), run(t, s, "hub-b", workloadgroup.Options{})
+		defer a.stop()
+		defer b.stop()
+		a.Connected(vm("10.3.0.1"))
+		after(time.Second)
+		away.Store(true)
+		after(4 * time.Minute)
+		if n := len(s.names()); n != 0 {
+			t.Errorf("%d entries of a replica that is taken for dead", n)
+		}
+		away.Store(false)
+		after(2 * time.Minute)
+		if e := s.entry(t, "legacy-10.3.0.1-dc1"); e.Annotations[workloadgroup.AnnotationDisconnected] != "" {
+			t.Error("the entry of a connected proxy is noted as gone")
+		}
+	})
+}
+
+// cutOff is a replica's own way to what it shares with others.
+type cutOff struct {
+	*shared
+	away *atomic.Bool
+}
+
+func (c *cutOff) Alive(ctx context.Context, controller string) (map[string]bool, error) {
+	if c.away.Load() {
+		return nil, errors.New("no way")
+	}
+	return c.shared.Alive(ctx, controller)
+}
+
+// TestHalfOpenStream: a replica whose stream does not know yet that its proxy has gone elsewhere takes nothing back.
+func TestHalfOpenStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared()
+		a, b := run(t, s, "hub-a", workloadgroup.Options{}), run(t, s, "hub-b", workloadgroup.Options{})
+		defer a.stop()
+		defer b.stop()
+		old, next := vm("10.3.0.1"), vm("10.3.0.1")
+		a.Connected(old)
+		after(time.Second)
+		b.Connected(next)
+		after(time.Second)
+		a.GroupsChanged()
+		after(time.Minute)
+		a.Disconnected(old)
+		after(5 * time.Minute)
+		if e := s.entry(t, "legacy-10.3.0.1-dc1"); e.Annotations[workloadgroup.AnnotationController] != "hub-b" || e.Annotations[workloadgroup.AnnotationDisconnected] != "" {
+			t.Errorf("annotations %v, want those of hub-b", e.Annotations)
 		}
 	})
 }

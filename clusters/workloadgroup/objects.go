@@ -3,7 +3,10 @@ package workloadgroup
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -15,11 +18,16 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// resource is where an API server has WorkloadEntries.
-var resource = schema.GroupVersionResource{Group: "networking.istio.io", Version: "v1", Resource: "workloadentries"}
+// versions are those in which API servers have WorkloadEntries, the newest first.
+var versions = [...]schema.GroupVersionResource{
+	{Group: "networking.istio.io", Version: "v1", Resource: "workloadentries"},
+	{Group: "networking.istio.io", Version: "v1beta1", Resource: "workloadentries"},
+	{Group: "networking.istio.io", Version: "v1alpha3", Resource: "workloadentries"},
+}
 
 // labelRegistered is on all entries that are made of groups, so that they can be listed without the others.
 const labelRegistered = "isthmus.io/auto-registered"
@@ -34,8 +42,9 @@ const labelLease = "isthmus.io/replica"
 // namespace that they live.
 type Objects struct {
 	namespace string
-	entries   dynamic.NamespaceableResourceInterface
-	leases    kubernetes.Interface
+	dynamic   dynamic.Interface
+	client    kubernetes.Interface
+	version   schema.GroupVersionResource // zero until it is known; Entries are called from one goroutine at a time
 }
 
 // NewObjects uses an API server; namespace is that of the Leases.
@@ -48,12 +57,39 @@ func NewObjects(cfg *rest.Config, namespace string) (*Objects, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
-	return &Objects{namespace: namespace, entries: d.Resource(resource), leases: c}, nil
+	return &Objects{namespace: namespace, dynamic: d, client: c}, nil
+}
+
+// resource gives the WorkloadEntries of the API server, in the newest version that it has.
+func (o *Objects) resource(ctx context.Context) (dynamic.NamespaceableResourceInterface, error) {
+	if o.version.Empty() {
+		for _, v := range versions {
+			l, err := o.client.Discovery().ServerResourcesForGroupVersion(v.GroupVersion().String())
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("find out which versions there are of WorkloadEntries: %w", err)
+			}
+			if slices.ContainsFunc(l.APIResources, func(r metav1.APIResource) bool { return r.Name == v.Resource }) {
+				o.version = v
+				break
+			}
+		}
+	}
+	if o.version.Empty() {
+		return nil, errors.New("the API server has no WorkloadEntries: install the definitions of networking.istio.io")
+	}
+	return o.dynamic.Resource(o.version), ctx.Err()
 }
 
 // Get implements Entries.
 func (o *Objects) Get(ctx context.Context, k Key) (*Entry, error) {
-	u, err := o.entries.Namespace(k.Namespace).Get(ctx, k.Name, metav1.GetOptions{})
+	all, err := o.resource(ctx)
+	if err != nil {
+		return nil, err
+	}
+	u, err := all.Namespace(k.Namespace).Get(ctx, k.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -63,43 +99,67 @@ func (o *Objects) Get(ctx context.Context, k Key) (*Entry, error) {
 	return decode(u)
 }
 
-// Put implements Entries. The condition is of the status, which is written apart.
+// Put implements Entries. What the entry says nothing of stays as it is: owners, finalizers, other conditions. The condition is
+// of the status, which is written apart.
 func (o *Objects) Put(ctx context.Context, e *Entry) error {
-	u, err := encode(e)
+	all, err := o.resource(ctx)
 	if err != nil {
 		return err
 	}
-	in := o.entries.Namespace(e.Namespace)
+	in := all.Namespace(e.Namespace)
 	var done *unstructured.Unstructured
 	if e.Version == "" {
-		done, err = in.Create(ctx, u, metav1.CreateOptions{})
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": o.version.GroupVersion().String(), "kind": "WorkloadEntry"}}
+		u.SetNamespace(e.Namespace)
+		u.SetName(e.Name)
+		if err = encode(e, u); err != nil {
+			return err
+		}
+		if done, err = in.Create(ctx, u, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+			return ErrConflict
+		}
 	} else {
+		var u *unstructured.Unstructured
+		if u, err = in.Get(ctx, e.Name, metav1.GetOptions{}); err != nil {
+			return asConflict(err)
+		}
+		if u.GetResourceVersion() != e.Version {
+			return ErrConflict
+		}
+		if err = encode(e, u); err != nil {
+			return err
+		}
 		done, err = in.Update(ctx, u, metav1.UpdateOptions{})
+		err = asConflict(err)
 	}
 	if err != nil {
-		return conflict(err)
+		return err
 	}
 	have, err := decode(done)
 	if err != nil || sameHealth(have.Health, e.Health) {
 		return err
 	}
-	done.Object["status"] = status(e.Health)
+	report(done, e.Health)
 	_, err = in.UpdateStatus(ctx, done, metav1.UpdateOptions{})
-	return conflict(err)
+	return asConflict(err)
 }
 
 // Delete implements Entries.
 func (o *Objects) Delete(ctx context.Context, e *Entry) error {
-	err := o.entries.Namespace(e.Namespace).Delete(ctx, e.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &e.Version}})
+	all, err := o.resource(ctx)
+	if err != nil {
+		return err
+	}
+	err = all.Namespace(e.Namespace).Delete(ctx, e.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &e.Version}})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return conflict(err)
+	return asConflict(err)
 }
 
-// conflict makes conflicts ErrConflict.
-func conflict(err error) error {
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+// asConflict makes ErrConflict of what says that an object that was there is not as it was.
+func asConflict(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return ErrConflict
 	}
 	return err
@@ -107,9 +167,13 @@ func conflict(err error) error {
 
 // List implements Entries.
 func (o *Objects) List(ctx context.Context) (out []*Entry, err error) {
+	all, err := o.resource(ctx)
+	if err != nil {
+		return nil, err
+	}
 	opts := metav1.ListOptions{LabelSelector: labelRegistered, Limit: 500}
 	for {
-		l, err := o.entries.List(ctx, opts)
+		l, err := all.List(ctx, opts)
 		if err != nil {
 			return nil, fmt.Errorf("list WorkloadEntries: %w", err)
 		}
@@ -126,7 +190,7 @@ func (o *Objects) List(ctx context.Context) (out []*Entry, err error) {
 
 // Alive implements Entries.
 func (o *Objects) Alive(ctx context.Context, controller string) (map[string]bool, error) {
-	leases := o.leases.CoordinationV1().Leases(o.namespace)
+	leases := o.client.CoordinationV1().Leases(o.namespace)
 	now := metav1.NowMicro()
 	seconds := int32(leaseDuration / time.Second)
 	mine := &coordinationv1.Lease{
@@ -203,42 +267,49 @@ func decode(u *unstructured.Unstructured) (*Entry, error) {
 	return e, nil
 }
 
-func encode(e *Entry) (*unstructured.Unstructured, error) {
+// encode writes an entry into an object.
+func encode(e *Entry, u *unstructured.Unstructured) error {
 	spec, err := json.Marshal(e.Spec)
 	if err != nil {
-		return nil, fmt.Errorf("write WorkloadEntry %s: %w", e, err)
+		return fmt.Errorf("write WorkloadEntry %s: %w", e, err)
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": resource.GroupVersion().String(), "kind": "WorkloadEntry"}}
 	var fields map[string]any
 	if err := json.Unmarshal(spec, &fields); err != nil {
-		return nil, fmt.Errorf("write WorkloadEntry %s: %w", e, err)
+		return fmt.Errorf("write WorkloadEntry %s: %w", e, err)
 	}
-	u.Object["spec"] = fields
-	u.SetNamespace(e.Namespace)
-	u.SetName(e.Name)
-	u.SetResourceVersion(e.Version)
-	labels := map[string]string{}
-	for k, v := range e.Labels {
-		labels[k] = v
+	if have, err := decode(u); err != nil || !proto.Equal(have.Spec, e.Spec) || u.Object["spec"] == nil {
+		u.Object["spec"] = fields
 	}
+	labels := maps.Clone(e.Labels)
 	if e.ofGroup() {
+		if labels == nil {
+			labels = map[string]string{}
+		}
 		labels[labelRegistered] = "true"
 	}
 	u.SetLabels(labels)
 	u.SetAnnotations(e.Annotations)
-	return u, nil
+	return nil
 }
 
-func status(h *Health) map[string]any {
-	if h == nil {
-		return map[string]any{}
+// report sets the condition of an object, among those of others.
+func report(u *unstructured.Unstructured, h *Health) {
+	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	list = slices.DeleteFunc(list, func(c any) bool { m, ok := c.(map[string]any); return ok && m["type"] == conditionHealthy })
+	if h != nil {
+		c := map[string]any{"type": conditionHealthy, "status": "False", "lastTransitionTime": time.Now().UTC().Format(time.RFC3339)}
+		if h.Healthy {
+			c["status"] = "True"
+		}
+		if h.Message != "" {
+			c["message"] = h.Message
+		}
+		list = append(list, c)
 	}
-	c := map[string]any{"type": conditionHealthy, "status": "False", "lastTransitionTime": time.Now().UTC().Format(time.RFC3339)}
-	if h.Healthy {
-		c["status"] = "True"
+	status, _, _ := unstructured.NestedMap(u.Object, "status")
+	if status == nil {
+		status = map[string]any{}
 	}
-	if h.Message != "" {
-		c["message"] = h.Message
-	}
-	return map[string]any{"conditions": []any{c}}
+	status["conditions"] = list
+	u.Object["status"] = status
 }

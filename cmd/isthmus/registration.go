@@ -30,6 +30,9 @@ type registration struct {
 	shared *primaryEntries         // of one with; nil otherwise
 	find   func() *pushcontext.PushContext
 
+	cluster model.ClusterID // in which workloads are registered
+	log     *slog.Logger
+
 	mu      sync.Mutex
 	proxies map[*xds.Workload]*workloadgroup.Proxy // guarded by mu: of open streams
 
@@ -37,7 +40,7 @@ type registration struct {
 }
 
 func newRegistration(o *serveOptions, snapshot func() *pushcontext.PushContext, log *slog.Logger) *registration {
-	r := &registration{find: snapshot, proxies: map[*xds.Workload]*workloadgroup.Proxy{}}
+	r := &registration{find: snapshot, cluster: model.ClusterID(o.clusterID), log: log, proxies: map[*xds.Workload]*workloadgroup.Proxy{}}
 	var entries workloadgroup.Entries
 	if o.kube.hasPrimary() {
 		r.shared = &primaryEntries{namespace: o.systemNamespace}
@@ -97,6 +100,10 @@ func (r *registration) published(pc *pushcontext.PushContext) {
 
 // Connected implements xds.Workloads.
 func (r *registration) Connected(w *xds.Workload) {
+	if w.Cluster != r.cluster { // its address may be another's there
+		r.log.Warn("a workload is not registered: its proxy is of another cluster", "proxy", w.Proxy, "cluster", w.Cluster, "want", r.cluster)
+		return
+	}
 	p := &workloadgroup.Proxy{
 		ID: w.Proxy, Group: w.Group, Entry: w.Entry, Namespace: w.Namespace, Network: w.Network, Locality: w.Locality, Labels: w.Labels, Addresses: w.Addresses,
 	}

@@ -83,7 +83,7 @@ func (s *statusWriter) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-s.wake:
 		}
-		if pc := s.findings.Snapshot(); pc != nil {
+		if pc := s.findings.Snapshot(); pc != nil && s.writer.Leads() {
 			s.writer.Set(s.objects(pc))
 		}
 		rest := time.NewTimer(statusEvery)
@@ -117,9 +117,15 @@ func (s *statusWriter) elect(ctx context.Context) {
 			term, end := context.WithCancel(ctx)
 			stop = end
 			e := status.Election{Client: client, Namespace: s.namespace, Identity: s.replica, Log: s.log}
-			running.Go(func() { _ = e.Run(term, s.writer.Lead) }) // it ends with term
+			running.Go(func() { _ = e.Run(term, s.lead) }) // it ends with term
 		}
 	}
+}
+
+// lead begins a term of this replica.
+func (s *statusWriter) lead(term context.Context) {
+	s.writer.Lead(term)
+	s.published()
 }
 
 // objects gives what is to be said of the objects of API servers.

@@ -141,11 +141,13 @@ func contains(list []*routev3.RouteAction_HashPolicy, p *routev3.RouteAction_Has
 	return false
 }
 
-// limitTime ends requests that take longer; without a limit none does. Envoy takes no notice of the one setting where
-// it has the other.
+// limitTime ends requests that take longer; without a limit none does. A gRPC client's own deadline counts up to the
+// limit. Envoy takes no notice of a timeout beside max_stream_duration.
 func limitTime(a *routev3.RouteAction, timeout *durationpb.Duration) {
 	if d := positive(timeout); d != nil {
 		a.Timeout, a.MaxStreamDuration = d, nil
+		//lint:ignore SA1019 its successor is part of max_stream_duration
+		a.MaxGrpcTimeout = d
 	}
 }
 

@@ -147,7 +147,7 @@ func applyOwnTLS(out *draft, d destination) {
 	rule := d.rule.tls
 	common := &tlsv3.CommonTlsContext{TlsParams: tlsVersions(tlsv3.TlsParameters_TLSv1_2)}
 	if t := d.shape.Mesh.Config.GetTlsDefaults(); t != nil {
-		common.TlsParams.EcdhCurves, common.TlsParams.CipherSuites = t.EcdhCurves, t.CipherSuites
+		common.TlsParams.EcdhCurves, common.TlsParams.CipherSuites = known(t.EcdhCurves, curves()), known(t.CipherSuites, cipherSuites())
 	}
 	if rule.Mode == networking.ClientTLSSettings_MUTUAL {
 		common.TlsCertificates = certificate(rule.ClientCertificate, rule.PrivateKey)

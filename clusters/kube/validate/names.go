@@ -58,13 +58,15 @@ func isPrefix(s string) bool {
 }
 
 // isUnix reports whether a text is the address of a unix domain socket: a path, or a name after "@".
-func isUnix(s string) bool { return strings.HasPrefix(s, "unix:") }
+func isUnix(s string) bool { return strings.HasPrefix(s, unixPrefix) }
 
-// unixPath checks the part of an address behind "unix:".
+const unixPrefix = "unix://"
+
+// unixPath checks the part of an address behind "unix://".
 func (c *checker) unixPath(s string) {
-	path := strings.TrimPrefix(s, "unix:")
+	path := strings.TrimPrefix(s, unixPrefix)
 	c.unless(strings.HasPrefix(path, "/") || strings.HasPrefix(path, "@") && len(path) > 1, CodeAddress,
-		"%q is not a unix domain socket: write unix:/absolute/path or unix:@name", s)
+		"%q is not a unix domain socket: write unix:///absolute/path or unix://@name", s)
 }
 
 // host checks a pattern or an address.
