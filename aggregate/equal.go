@@ -23,7 +23,7 @@ func sameShapeContent(a, b *pushcontext.ShapeView) bool {
 func sameDefinition(a, b *pushcontext.ShapeView) bool {
 	return a.Key == b.Key && a.Name == b.Name && a.Resolution == b.Resolution && a.External == b.External &&
 		a.Traffic == b.Traffic && a.NodeLocal == b.NodeLocal && a.PublishNotReady == b.PublishNotReady && a.Persistent == b.Persistent && a.OwnPorts == b.OwnPorts &&
-		a.Created.Equal(b.Created) && a.Native == b.Native && a.MeshAddresses == b.MeshAddresses && a.Networks.Equal(b.Networks) && slices.EqualFunc(a.Policies, b.Policies, samePolicy) && slices.EqualFunc(a.VirtualServices, b.VirtualServices, sameRoute) &&
+		a.Created.Equal(b.Created) && a.Native == b.Native && a.MeshAddresses == b.MeshAddresses && a.AutoAddresses == b.AutoAddresses && a.Networks.Equal(b.Networks) && slices.EqualFunc(a.Policies, b.Policies, samePolicy) && slices.EqualFunc(a.VirtualServices, b.VirtualServices, sameRoute) &&
 		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.MutualPorts, b.MutualPorts) && a.Alias == b.Alias && sameAliases(a.Aliases, b.Aliases) && a.Export.Equal(b.Export) && slices.Equal(a.ServiceAccounts, b.ServiceAccounts) &&
 		maps.EqualFunc(a.Addresses, b.Addresses, slices.Equal) &&
 		slices.EqualFunc(a.Contributions, b.Contributions, sameContribution) && slices.EqualFunc(a.Conflicts, b.Conflicts, sameConflict)

@@ -105,7 +105,7 @@ func newShape(in *mergeInput, defs []ranked) *pushcontext.ShapeView {
 	s := &pushcontext.ShapeView{
 		Key: in.key, Name: win.Name, Ports: ports, Resolution: win.Resolution, External: win.External,
 		Traffic: win.Traffic, NodeLocal: win.NodeLocal, PublishNotReady: win.PublishNotReady, Persistent: win.Persistent,
-		OwnPorts: ownPorts(win), Created: win.Created, Native: native(win), MeshAddresses: !native(win), Mesh: in.mesh.view,
+		OwnPorts: ownPorts(win), Created: win.Created, Native: native(win), MeshAddresses: !native(win), AutoAddresses: in.automatic[hostKey{in.key.Namespace, in.key.Host}] != nil, Mesh: in.mesh.view,
 		Addresses: in.addresses(defs[0]), ServiceAccounts: mergeAccounts(in.services),
 	}
 	s.Export, s.Policies, s.VirtualServices = exportOf(win, in.mesh), in.policies(in.key.Host), in.virtualServices(in.key.Host)

@@ -85,6 +85,7 @@ type ShapeView struct {
 	Ports           []model.Port // union over shards, by number; one number may be there twice, the second time for UDP
 	Addresses       map[model.ClusterID][]netip.Prefix
 	MeshAddresses   bool // Addresses hold in every member (ServiceEntry), not only in their own
+	AutoAddresses   bool // Addresses are automatic ones, which mean the service to proxies that answer DNS for their workload only
 	Resolution      model.Resolution
 	External        bool
 	Export          Export

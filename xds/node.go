@@ -183,7 +183,7 @@ func (id *identity) metadata(m metadata, aliases map[model.ClusterID]model.Clust
 	}
 	id.network = c.Network != ""
 	c.Interception = interception(m.text("INTERCEPTION_MODE"))
-	c.HTTP10 = m.flag("HTTP10")
+	c.HTTP10, c.CapturesDNS = m.flag("HTTP10"), m.flag("DNS_CAPTURE")
 	c.Tuning = m.tuning()
 	c.ExposeServices = c.Type == gen.Router && m.flag("ISTHMUS_EXPOSE_SERVICES")
 	if err := m.tls(c); err != nil {

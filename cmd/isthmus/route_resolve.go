@@ -46,7 +46,7 @@ func (p *renderedProxy) resolve(t target, inbound bool) (netip.Addr, uint16) {
 			continue
 		}
 		s := v.Resolve(&pushcontext.Reader{Cluster: model.ClusterID(p.proxy.cluster), Namespace: namespace, Scope: p.read.pc.ScopeOf(p.scope())})
-		if s == nil {
+		if s == nil || s.Shape.AutoAddresses && p.proxy.node.Metadata.GetFields()["DNS_CAPTURE"].GetStringValue() != "true" {
 			continue
 		}
 		all := map[string][]string{}

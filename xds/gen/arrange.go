@@ -196,6 +196,9 @@ func (a *arrangement) claim(c Class) {
 		if x, ok := literal(p.shape); ok {
 			a.give(x, i)
 		}
+		if p.shape.AutoAddresses && !c.CapturesDNS {
+			continue
+		}
 		own := false
 		p.member, own = memberFor(p.shape, c.Cluster)
 		p.addresses = p.shape.Addresses[p.member]
@@ -286,9 +289,12 @@ func (p *placed) ranges(c Class) []netip.Prefix {
 	return out
 }
 
-// addressless reports whether the service has no address in any member: then its port alone tells
-// it apart.
+// addressless reports whether the service has no address in any member, or none that the proxy's workload learns of: then
+// its port alone tells it apart.
 func (p *placed) addressless() bool {
+	if p.shape.AutoAddresses {
+		return len(p.addresses) == 0
+	}
 	for _, list := range p.shape.Addresses {
 		for _, x := range list {
 			if !x.Addr().IsUnspecified() || !x.IsSingleIP() && x.Bits() > 0 {

@@ -54,10 +54,13 @@ type Class struct {
 	Interception Interception
 	// Bind is the loopback address of a proxy that says it lives on one: it shares its host with other
 	// proxies, so listeners that would bind 127.0.0.1 or the wildcard bind here. Invalid otherwise.
-	Bind       netip.Addr
-	Extensions Extensions
-	HTTP10     bool // node metadata HTTP10
-	Tuning     Tuning
+	Bind netip.Addr
+	// CapturesDNS says that the proxy answers its workload's DNS queries (node metadata DNS_CAPTURE): only such workloads
+	// ever learn of automatic addresses.
+	CapturesDNS bool
+	Extensions  Extensions
+	HTTP10      bool // node metadata HTTP10
+	Tuning      Tuning
 	// ExposeServices lets a router that no Gateway configures (see Configured) listen on every TCP service port
 	// (node metadata ISTHMUS_EXPOSE_SERVICES); off unless asked for.
 	ExposeServices bool
@@ -119,7 +122,7 @@ const (
 	TraitLocality                        // Locality
 	TraitFamilies                        // IPv4, IPv6
 	TraitIP                              // IP
-	TraitInterception                    // Interception, Bind
+	TraitInterception                    // Interception, Bind, CapturesDNS
 	TraitExtensions                      // Extensions, HTTP10, Tuning
 	TraitTLS                             // ClientTLS, ServerTLS
 	TraitPassthrough                     // Passthrough
@@ -179,7 +182,7 @@ func (c Class) Keep(t Traits) Class {
 		k.IP = c.IP
 	}
 	if t&TraitInterception != 0 {
-		k.Interception, k.Bind = c.Interception, c.Bind
+		k.Interception, k.Bind, k.CapturesDNS = c.Interception, c.Bind, c.CapturesDNS
 	}
 	if t&TraitExtensions != 0 {
 		k.Extensions, k.HTTP10, k.Tuning = c.Extensions, c.HTTP10, c.Tuning
