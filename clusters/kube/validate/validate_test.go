@@ -122,6 +122,27 @@ func TestErrorsComeFirst(t *testing.T) {
 	}
 }
 
+// TestSize: what one object makes of every proxy's routes is bounded.
+func TestSize(t *testing.T) {
+	t.Parallel()
+	spec := &networking.VirtualService{}
+	for i := range 1000 {
+		spec.Hosts = append(spec.Hosts, fmt.Sprintf("h%d.example.com", i))
+		spec.Http = append(spec.Http, &networking.HTTPRoute{
+			Match: []*networking.HTTPMatchRequest{{Uri: &networking.StringMatch{MatchType: &networking.StringMatch_Exact{Exact: fmt.Sprintf("/%d", i)}}}},
+			Route: []*networking.HTTPRouteDestination{{Destination: &networking.Destination{Host: "a"}}},
+		})
+	}
+	key := model.ObjectKey{Kind: "VirtualService"}
+	if !validate.Refused(validate.Object(key, spec)) {
+		t.Error("a million routes are taken")
+	}
+	spec.Http = spec.Http[:200]
+	if found := validate.Object(key, spec); len(found) > 0 {
+		t.Errorf("200 000 routes are refused: %v", found)
+	}
+}
+
 // TestUnknownKinds are not looked at.
 func TestUnknownKinds(t *testing.T) {
 	t.Parallel()

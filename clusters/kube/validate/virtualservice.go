@@ -18,12 +18,26 @@ func virtualService(c *checker, s *networking.VirtualService) {
 	if len(s.Http)+len(s.Tls)+len(s.Tcp) == 0 {
 		c.refuse(CodeRequired, "it has no routes: give it http, tls or tcp")
 	}
+	size(c, s)
 	httpRoutes(c, s)
 	for i, t := range s.Tls {
 		tlsRoute(c.item("tls", i), t, s.Hosts)
 	}
 	for i, t := range s.Tcp {
 		tcpRoute(c.item("tcp", i), t)
+	}
+}
+
+// largest is how many routes one object may make for a proxy: each host has all of them.
+const largest = 1 << 18
+
+func size(c *checker, s *networking.VirtualService) {
+	routes := 0
+	for _, h := range s.Http {
+		routes += max(len(h.GetMatch()), 1)
+	}
+	if n := routes * len(s.Hosts); n > largest {
+		c.refuse(CodeRange, "%d hosts with %d routes each make %d for every proxy, at most %d: share hosts or routes out to several VirtualServices", len(s.Hosts), routes, n, largest)
 	}
 }
 
