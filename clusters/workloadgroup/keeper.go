@@ -39,11 +39,13 @@ type Options struct {
 	Grace time.Duration // how long an entry outlives its proxy; 10s
 	Sweep time.Duration // how often entries of replicas that are gone are looked for; 20s
 	Limit int           // entries that proxies may have at once; 10000
+	Rate  rate.Limit    // writes per second; 20. rate.Inf where entries cost nothing to write
 	Log   *slog.Logger  // discards if nil
 }
 
 func (o Options) withDefaults() Options {
 	o.Grace, o.Sweep, o.Limit = cmp.Or(o.Grace, 10*time.Second), cmp.Or(o.Sweep, 20*time.Second), cmp.Or(o.Limit, 10000)
+	o.Rate = cmp.Or(o.Rate, perSecond)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -85,7 +87,7 @@ type known struct {
 // New gives a Keeper that knows of no proxy.
 func New(o Options) *Keeper {
 	return &Keeper{
-		opts: o.withDefaults(), limit: rate.NewLimiter(perSecond, burst), wake: make(chan struct{}, 1),
+		opts: o.withDefaults(), limit: rate.NewLimiter(o.withDefaults().Rate, burst), wake: make(chan struct{}, 1),
 		known: map[Key]*known{}, due: map[Key]time.Time{}, waits: map[Key]time.Duration{},
 	}
 }
@@ -175,7 +177,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		key, wait := k.next()
 		if wait == 0 {
-			if k.limit.Wait(ctx) != nil {
+			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			k.settle(ctx, key)
@@ -222,11 +224,12 @@ func (k *Keeper) settle(ctx context.Context, key Key) {
 	k.mu.Unlock()
 	var err error
 	after := time.Duration(0)
+	if now.last == nil || connected && k.waitsForGroup(key, now.last) || k.limit.Wait(ctx) != nil {
+		return
+	}
 	work, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	switch {
-	case now.last == nil:
-		return
 	case connected:
 		err = k.register(work, key, &now)
 	default:
@@ -245,6 +248,16 @@ func (k *Keeper) settle(ctx context.Context, key Key) {
 	case e != nil && len(e.streams) == 0 && !connected:
 		delete(k.known, key)
 	}
+}
+
+// waitsForGroup reports whether there is no group that an entry could be made of: it is looked at again when groups change.
+func (k *Keeper) waitsForGroup(key Key, p *Proxy) bool {
+	if p.Group == "" || k.opts.Group(p.Namespace, p.Group) != nil {
+		return false
+	}
+	k.opts.Log.Warn("a workload is not registered: there is no such WorkloadGroup; add it, or mend AUTO_REGISTER_GROUP", "workloadEntry", key.String(),
+		"group", p.Namespace+"/"+p.Group, "proxy", p.ID)
+	return true
 }
 
 // failed is called with mu held.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/time/rate"
 	networking "istio.io/api/networking/v1alpha3"
 	"k8s.io/client-go/rest"
 
@@ -42,7 +43,9 @@ type registration struct {
 func newRegistration(o *serveOptions, snapshot func() *pushcontext.PushContext, log *slog.Logger) *registration {
 	r := &registration{find: snapshot, cluster: model.ClusterID(o.clusterID), log: log, proxies: map[*xds.Workload]*workloadgroup.Proxy{}}
 	var entries workloadgroup.Entries
+	perSecond := rate.Inf // rows of the hub cost nothing
 	if o.kube.hasPrimary() {
+		perSecond = 0 // the default
 		r.shared = &primaryEntries{namespace: o.systemNamespace}
 		entries = r.shared
 	} else {
@@ -51,7 +54,7 @@ func newRegistration(o *serveOptions, snapshot func() *pushcontext.PushContext, 
 		})
 		entries = r.rows
 	}
-	r.keeper = workloadgroup.New(workloadgroup.Options{Entries: entries, Controller: replicaName(), Group: r.group, Grace: orAtOnce(o.registrationGrace), Log: log})
+	r.keeper = workloadgroup.New(workloadgroup.Options{Entries: entries, Controller: replicaName(), Group: r.group, Grace: orAtOnce(o.registrationGrace), Rate: perSecond, Log: log})
 	return r
 }
 

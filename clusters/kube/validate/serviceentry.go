@@ -7,6 +7,9 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
+// mostClusters is how many clusters one object may make for a proxy: each host has one for each port.
+const mostClusters = 1 << 16
+
 func serviceEntry(c *checker, s *networking.ServiceEntry) {
 	c.exportTo(s.ExportTo, true)
 	if len(s.Hosts) == 0 {
@@ -23,6 +26,9 @@ func serviceEntry(c *checker, s *networking.ServiceEntry) {
 		}
 	}
 	cidr := addresses(c, s.Addresses)
+	if n := len(s.Hosts) * len(s.Ports); n > mostClusters {
+		c.refuse(CodeRange, "%d hosts with %d ports each make %d clusters for every proxy, at most %d: share the hosts out to several ServiceEntries", len(s.Hosts), len(s.Ports), n, mostClusters)
+	}
 	names, all := servicePorts(c, s)
 	if s.WorkloadSelector != nil {
 		c.at("workloadSelector.labels").selects(s.WorkloadSelector.Labels)

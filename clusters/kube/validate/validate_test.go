@@ -143,6 +143,24 @@ func TestSize(t *testing.T) {
 	}
 }
 
+// TestSizeOfServiceEntries is TestSize for clusters.
+func TestSizeOfServiceEntries(t *testing.T) {
+	t.Parallel()
+	spec := &networking.ServiceEntry{Resolution: networking.ServiceEntry_DNS}
+	for i := range 300 {
+		spec.Hosts = append(spec.Hosts, fmt.Sprintf("h%d.example.com", i))
+		spec.Ports = append(spec.Ports, &networking.ServicePort{Number: uint32(i + 1), Name: fmt.Sprintf("p%d", i), Protocol: "HTTP"})
+	}
+	key := model.ObjectKey{Kind: "ServiceEntry"}
+	if !validate.Refused(validate.Object(key, spec)) {
+		t.Error("90 000 clusters are taken")
+	}
+	spec.Hosts = spec.Hosts[:200]
+	if found := validate.Object(key, spec); len(found) > 0 {
+		t.Errorf("60 000 clusters are refused: %v", found)
+	}
+}
+
 // TestUnknownKinds are not looked at.
 func TestUnknownKinds(t *testing.T) {
 	t.Parallel()
