@@ -51,7 +51,7 @@ func quarantined() map[string]judged {
 	return map[string]judged{
 		"VirtualService":  {vs, route("1", "null"), route("2", "null"), route("-1", "null"), "http[0].route[0].weight: ", vsRow},
 		"exclusive":       {vs, route("1", "null"), route("2", "null"), route("1", "{uri: /x}"), "http[0]", vsRow},
-		"DestinationRule": {dr, rule("a.example", "SIMPLE"), rule("a.example", "DISABLE"), rule("a..example", "SIMPLE"), `host: "a..example" is not a host`, drRow},
+		"DestinationRule": {dr, rule("a.example", "ISTIO_MUTUAL"), rule("a.example", "DISABLE"), rule("a..example", "ISTIO_MUTUAL"), `host: "a..example" is not a host`, drRow},
 		"ServiceEntry": {se, entry("a.example", "192.0.2.1"), entry("a.example", "192.0.2.2"), entry("a.example", "nonsense"), `addresses[0]: "nonsense"`,
 			model.RowKey{Kind: model.RowService, Key: "ServiceEntry/demo/x/a.example"}},
 		"WorkloadEntry": {we, workload("10.0.0.1"), workload("10.0.0.2"), workload("10.0.0.1:80"), `address: "10.0.0.1:80"`,

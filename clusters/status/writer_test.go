@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -62,23 +61,27 @@ func writer(t *testing.T, o status.Options) *status.Writer {
 	return w
 }
 
-// watched waits until an object is as it should be.
+// watched waits until one of the objects is as it should be.
 func watched(t *testing.T, c *env.Cluster, what string, ok func(*unstructured.Unstructured) bool) *unstructured.Unstructured {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	w, err := c.Dynamic.Resource(routes).Namespace("shop").Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Stop()
-	for ev := range w.ResultChan() {
-		if o, is := ev.Object.(*unstructured.Unstructured); is && ev.Type != watch.Deleted && ok(o) {
-			return o
+	again, late := time.NewTicker(50*time.Millisecond), time.After(time.Minute)
+	defer again.Stop()
+	for {
+		l, err := c.Dynamic.Resource(routes).Namespace("shop").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range l.Items {
+			if ok(&l.Items[i]) {
+				return &l.Items[i]
+			}
+		}
+		select {
+		case <-again.C:
+		case <-late:
+			t.Fatalf("never came: %s", what)
 		}
 	}
-	t.Fatalf("never came: %s", what)
-	return nil
 }
 
 func condition(o *unstructured.Unstructured, typ string) map[string]any {
