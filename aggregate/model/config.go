@@ -50,6 +50,13 @@ const (
 	ConfigResolvedHost       = "ResolvedHost"       // Name is a DNS name; Spec is *ResolvedHost
 )
 
+// The kinds that declare and join foreign registries.
+const (
+	ConfigRegistry         = "Registry"         // Spec is *api/v1alpha1.RegistrySpec
+	ConfigFederatedService = "FederatedService" // Spec is *api/v1alpha1.FederatedServiceSpec
+	ConfigMcpBridge        = "McpBridge"        // networking.higress.io; Spec is *api/v1alpha1.McpBridgeSpec
+)
+
 // NetworkGateway is an east-west gateway that a registry found by other means than a Service, such as
 // a Gateway of the Kubernetes Gateway API. One without addresses can't be dialled yet; its network is another
 // one all the same.

@@ -23,6 +23,10 @@ const (
 	// ProviderWorkloadGroup are workloads that their proxies registered with the hub.
 	ProviderWorkloadGroup ProviderID = "workloadgroup"
 	ProviderMemory        ProviderID = "memory"
+	// The foreign registries: each is a member of its own, called as it was declared.
+	ProviderConsul ProviderID = "consul"
+	ProviderNacos  ProviderID = "nacos"
+	ProviderMCP    ProviderID = "mcp" // a server of the Mesh Configuration Protocol
 )
 
 // OfHub reports whether registries of the provider are about the hub's own affairs, and belong to no member: mesh-wide
