@@ -2,6 +2,7 @@ package model
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -26,6 +27,12 @@ const (
 )
 
 var protocolNames = [...]string{"auto", "tcp", "udp", "http", "http2", "grpc", "grpc-web", "http_proxy", "https", "tls", "mongo", "redis", "mysql"}
+
+// ParseProtocol reads a protocol's lower-case name as port names use it; "auto" is no such name.
+func ParseProtocol(word string) (p Protocol, known bool) {
+	i := slices.Index(protocolNames[1:], word)
+	return Protocol(i + 1), i >= 0
+}
 
 // String gives the lower-case name as port names use it; "auto" for ProtocolUnknown.
 func (p Protocol) String() string { return protocolNames[p] }

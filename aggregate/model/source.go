@@ -62,6 +62,7 @@ const (
 	ReasonIPFamily       Reason = "IPFamily"       // the proxy has no address of this family
 	ReasonNetworkView    Reason = "NetworkView"    // the proxy asked for the endpoints of other networks
 	ReasonZeroWeight     Reason = "ZeroWeight"     // weight 0: takes no traffic
+	ReasonDisabled       Reason = "Disabled"       // taken out of service in its registry
 )
 
 // LeftOut is a candidate endpoint that is not served, and why.

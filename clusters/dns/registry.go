@@ -280,7 +280,7 @@ func (n *names) fail(e *entry, errs [families]error, now time.Time) {
 	e.due = earlier(e.due, now.Add(e.backoff))
 	if e.failure == "" {
 		e.since = now
-		n.log.Warn("name of a gateway not resolved, its last addresses stay", "host", e.name, "err", text[2:], "addresses", len(e.row))
+		n.log.Warn("name not resolved, its last addresses stay", "host", e.name, "err", text[2:], "addresses", len(e.row))
 	}
 	e.failure = text[2:]
 }
@@ -291,7 +291,7 @@ func (n *names) put(e *entry, now time.Time) {
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	addrs = slices.Compact(addrs)
 	if len(addrs) > maxAddrs {
-		n.log.Warn("name of a gateway has too many addresses", "host", e.name, "addresses", len(addrs), "used", maxAddrs)
+		n.log.Warn("name has too many addresses", "host", e.name, "addresses", len(addrs), "used", maxAddrs)
 		addrs = addrs[:maxAddrs]
 	}
 	if e.known && slices.Equal(e.row, addrs) {

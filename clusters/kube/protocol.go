@@ -8,37 +8,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
-// namedProtocol gives the protocol of a lower-case word as port names and ServiceEntries use it.
-func namedProtocol(word string) (model.Protocol, bool) {
-	switch word {
-	case "tcp":
-		return model.ProtocolTCP, true
-	case "udp":
-		return model.ProtocolUDP, true
-	case "http":
-		return model.ProtocolHTTP, true
-	case "http2":
-		return model.ProtocolHTTP2, true
-	case "http_proxy":
-		return model.ProtocolHTTPProxy, true
-	case "grpc":
-		return model.ProtocolGRPC, true
-	case "grpc-web":
-		return model.ProtocolGRPCWeb, true
-	case "https":
-		return model.ProtocolHTTPS, true
-	case "tls":
-		return model.ProtocolTLS, true
-	case "mongo":
-		return model.ProtocolMongo, true
-	case "redis":
-		return model.ProtocolRedis, true
-	case "mysql":
-		return model.ProtocolMySQL, true
-	}
-	return model.ProtocolUnknown, false
-}
-
 // standardAppProtocol replaces Kubernetes' own appProtocol names.
 func standardAppProtocol(s string) string {
 	switch s {
@@ -70,7 +39,7 @@ func portProtocol(port int32, name string, transport corev1.Protocol, appProtoco
 		return model.ProtocolGRPCWeb
 	}
 	word, _, _ := strings.Cut(name, "-")
-	if p, ok := namedProtocol(word); ok {
+	if p, ok := model.ParseProtocol(word); ok {
 		return p
 	}
 	if serverFirst(port) {

@@ -99,7 +99,7 @@ func (e *entry) entryPorts() []model.Port {
 }
 
 func (e *entry) protocol(p *networking.ServicePort) model.Protocol {
-	proto, ok := namedProtocol(strings.ToLower(p.Protocol))
+	proto, ok := model.ParseProtocol(strings.ToLower(p.Protocol))
 	if !ok && p.Protocol != "" {
 		e.res.problem("protocol %q of port %d is not known: proxies detect it", clip(p.Protocol), p.Number)
 	}
