@@ -181,7 +181,7 @@ func (s *Store) convert(ref model.ObjectKey, st *stored, changed map[model.RowKe
 	}
 	for _, ev := range res.Rows {
 		st.rows = append(st.rows, ev.Row)
-		if old, ok := s.rows[ev.Row]; ok && sameRow(old, ev.Obj) {
+		if old, ok := s.rows[ev.Row]; ok && model.SameRow(old, ev.Obj) {
 			continue
 		}
 		s.rows[ev.Row] = ev.Obj
