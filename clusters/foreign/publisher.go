@@ -1,46 +1,327 @@
 package foreign
 
 import (
+	"cmp"
 	"context"
-	"net/netip"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/clusters/dns"
 )
 
-// Resolver looks up the addresses of a DNS name. An error means that nothing is known.
-type Resolver func(ctx context.Context, name string) (addrs []netip.Addr, ttl time.Duration, err error)
+// maxProblems bounds how many items a status names.
+const maxProblems = 100
 
 // Options configure a Publisher.
 type Options struct {
 	Shard    model.ShardKey
 	Spec     api.RegistrySpec // with defaults, as Effective gives it
-	Resolver Resolver
+	Resolver dns.Resolver     // of instances that have DNS names; that of the machine if nil
+	Log      *slog.Logger     // discards if nil
 	Now      func() time.Time // time.Now if nil
 }
 
 // Publisher turns a registry's services into rows, and puts those that differ from what it put last. It is safe for
-// use by several goroutines.
+// use by several goroutines. One is made for each run of a registry.
 type Publisher struct {
-	opts Options
-	out  model.Sink
+	convert converter
+	out     model.Sink
+	names   *dns.Registry
+	now     func() time.Time
+
+	mu       sync.Mutex
+	services map[string]*published    // guarded by mu: by key
+	hosts    map[string][]string      // guarded by mu: the keys that would have a host, sorted; the first one has it
+	using    map[string]set           // guarded by mu: the keys that use a DNS name
+	resolved resolved                 // guarded by mu
+	faulty   map[string]model.Problem // guarded by mu: what is wrong with services, by key
+	synced   bool                     // guarded by mu: Replace was called
+	status   model.Status             // guarded by mu: as the registry gave it
+	unnamed  []model.Problem          // guarded by mu: names that are not resolved
+	reported []model.Problem          // guarded by mu: the items of the last status
+}
+
+type set map[string]struct{}
+
+// published is a service and what was last said of it.
+type published struct {
+	service Service
+	rows    map[model.RowKey]model.Object
+	ports   []model.Port // the last that there were
+	names   []string     // DNS names of its instances, sorted
 }
 
 // NewPublisher gives a publisher that has said nothing yet.
-func NewPublisher(o Options, out model.Sink) *Publisher { return &Publisher{opts: o, out: out} }
+func NewPublisher(o Options, out model.Sink) *Publisher {
+	p := &Publisher{
+		convert: newConverter(o), out: out, now: o.Now,
+		names:    dns.New(dns.Options{Cluster: o.Shard.Cluster, Resolver: o.Resolver, Log: o.Log}),
+		services: map[string]*published{}, hosts: map[string][]string{}, using: map[string]set{}, resolved: resolved{},
+		faulty: map[string]model.Problem{},
+	}
+	if p.now == nil {
+		p.now = time.Now
+	}
+	return p
+}
 
 // Run resolves the DNS names of instances until ctx ends.
-func (p *Publisher) Run(ctx context.Context) { <-ctx.Done() }
+func (p *Publisher) Run(ctx context.Context) { _ = p.names.Run(ctx, namesSink{p}) }
 
 // Replace gives the whole truth: the first sync, and every full read.
-func (p *Publisher) Replace(services []Service) {}
+func (p *Publisher) Replace(services []Service) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	keep := set{}
+	for i := range services {
+		keep[services[i].Key] = struct{}{}
+	}
+	t := &turn{Publisher: p, dirty: set{}}
+	for key := range p.services {
+		if _, ok := keep[key]; !ok {
+			t.remove(key)
+		}
+	}
+	for i := range services {
+		t.set(services[i])
+	}
+	t.end()
+	if !p.synced {
+		p.synced = true
+		b := model.NewShardBuilder()
+		for _, s := range p.services {
+			for k, o := range s.rows {
+				b.Add(k.Key, o)
+			}
+		}
+		p.out.Replace(b.Build())
+		p.report(false)
+	}
+}
 
 // Put gives the complete new values of services.
-func (p *Publisher) Put(services ...Service) {}
+func (p *Publisher) Put(services ...Service) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := &turn{Publisher: p, dirty: set{}}
+	for i := range services {
+		t.set(services[i])
+	}
+	t.end()
+}
 
 // Delete takes services away, by their keys.
-func (p *Publisher) Delete(keys ...string) {}
+func (p *Publisher) Delete(keys ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := &turn{Publisher: p, dirty: set{}}
+	for _, k := range keys {
+		t.remove(k)
+	}
+	t.end()
+}
 
-// Status passes on what is known of the contact with the registry; the publisher adds the items that it can't use.
-func (p *Publisher) Status(s model.Status) {}
+// Status passes on what is known of the contact with the registry; items that can't be used are added to its problems.
+func (p *Publisher) Status(s model.Status) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.status = s
+	p.report(true)
+}
+
+// Counts gives how many services there are, and endpoints of them.
+func (p *Publisher) Counts() (services, endpoints int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.services {
+		for _, o := range s.rows {
+			if e, ok := o.(*model.Endpoints); ok {
+				endpoints += len(e.Endpoints)
+			}
+		}
+	}
+	return len(p.services), endpoints
+}
+
+// report gives the status if it is news, or anyway; it is called with mu held.
+func (p *Publisher) report(anyway bool) {
+	problems := slices.Clone(p.status.Problems)
+	for _, problem := range p.faulty {
+		problems = append(problems, problem)
+	}
+	problems = append(problems, p.unnamed...)
+	slices.SortStableFunc(problems, func(a, b model.Problem) int { return strings.Compare(a.Item, b.Item) })
+	problems = problems[:min(len(problems), maxProblems)]
+	if p.status.State == "" || !anyway && slices.Equal(problems, p.reported) {
+		return
+	}
+	p.reported = problems
+	s := p.status
+	s.Problems = problems
+	p.out.Status(s)
+}
+
+// turn is one call: the services that it touches are converted once, at its end.
+type turn struct {
+	*Publisher
+	dirty   set
+	events  []model.Event
+	renamed bool // other DNS names are in use
+}
+
+func (t *turn) set(s Service) {
+	old := t.services[s.Key]
+	if old == nil {
+		old = &published{}
+		t.services[s.Key] = old
+	} else if host := t.convert.host(old.service); host != t.convert.host(s) {
+		t.unclaim(host, s.Key)
+	}
+	old.service = s
+	host := t.convert.host(s)
+	if i, has := slices.BinarySearch(t.hosts[host], s.Key); !has {
+		t.hosts[host] = slices.Insert(t.hosts[host], i, s.Key)
+		t.touch(t.hosts[host]...) // who had it may have it no more
+	}
+	t.touch(s.Key)
+}
+
+func (t *turn) remove(key string) {
+	s := t.services[key]
+	if s == nil {
+		return
+	}
+	t.unclaim(t.convert.host(s.service), key)
+	t.use(s, nil)
+	for _, row := range sortedRows(s.rows) {
+		t.events = append(t.events, model.Event{Row: row})
+	}
+	delete(t.services, key)
+	delete(t.faulty, key)
+	delete(t.dirty, key)
+}
+
+func (t *turn) unclaim(host, key string) {
+	rest := slices.DeleteFunc(slices.Clone(t.hosts[host]), func(k string) bool { return k == key })
+	if t.hosts[host] = rest; len(rest) == 0 {
+		delete(t.hosts, host)
+	}
+	t.touch(rest...)
+}
+
+func (t *turn) touch(keys ...string) {
+	for _, k := range keys {
+		t.dirty[k] = struct{}{}
+	}
+}
+
+// end converts what was touched, and puts what has changed.
+func (t *turn) end() {
+	for _, key := range slices.Sorted(maps.Keys(t.dirty)) {
+		if s := t.services[key]; s != nil {
+			t.refresh(s)
+		}
+	}
+	if t.renamed {
+		t.names.Want(slices.Sorted(maps.Keys(t.using)))
+	}
+	if t.synced {
+		if len(t.events) > 0 {
+			t.out.Put(t.events...)
+		}
+		t.report(false)
+	}
+}
+
+// refresh makes the rows of a service; those that say what they said stay.
+func (t *turn) refresh(s *published) {
+	t.use(s, dnsNames(s.service.Instances))
+	stamp := model.Source{Revision: s.service.Revision, Time: t.now()}
+	fresh := t.convert.rows(s.service, s.ports, t.resolved, t.hosts[t.convert.host(s.service)][0], stamp)
+	for _, row := range sortedRows(fresh.rows) {
+		if old := s.rows[row]; old != nil && model.SameRow(old, fresh.rows[row]) {
+			fresh.rows[row] = old
+		} else {
+			t.events = append(t.events, model.Event{Row: row, Obj: fresh.rows[row]})
+		}
+	}
+	for _, row := range sortedRows(s.rows) {
+		if fresh.rows[row] == nil {
+			t.events = append(t.events, model.Event{Row: row})
+		}
+	}
+	s.rows, s.ports = fresh.rows, fresh.ports
+	switch key := s.service.Key; {
+	case fresh.problem == "":
+		delete(t.faulty, key)
+	case fresh.problem != t.faulty[key].Reason:
+		t.faulty[key] = model.Problem{Item: t.convert.object(kindService, key).String(), Reason: fresh.problem, Since: t.now()}
+	}
+}
+
+// use notes which DNS names a service has.
+func (t *turn) use(s *published, names []string) {
+	if slices.Equal(s.names, names) {
+		return
+	}
+	t.renamed = true
+	for _, n := range s.names {
+		if delete(t.using[n], s.service.Key); len(t.using[n]) == 0 {
+			delete(t.using, n)
+			delete(t.resolved, n)
+		}
+	}
+	for _, n := range names {
+		if t.using[n] == nil {
+			t.using[n] = set{}
+		}
+		t.using[n][s.service.Key] = struct{}{}
+	}
+	s.names = names
+}
+
+// namesSink takes what is known of DNS names.
+type namesSink struct{ *Publisher }
+
+// Replace implements model.Sink: nothing is known yet.
+func (namesSink) Replace(*model.ShardState) {}
+
+// Put implements model.Sink.
+func (s namesSink) Put(events ...model.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := &turn{Publisher: s.Publisher, dirty: set{}}
+	for _, ev := range events {
+		c, ok := ev.Obj.(*model.Config)
+		if !ok {
+			continue // no longer wanted: forgotten with its last user
+		}
+		t.resolved[c.Name] = c.Spec.(*model.ResolvedHost).Addrs
+		for key := range t.using[c.Name] {
+			t.touch(key)
+		}
+	}
+	t.end()
+}
+
+// Status implements model.Sink.
+func (s namesSink) Status(st model.Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unnamed = st.Problems
+	if s.synced {
+		s.report(false)
+	}
+}
+
+func sortedRows(rows map[model.RowKey]model.Object) []model.RowKey {
+	return slices.SortedFunc(maps.Keys(rows), func(a, b model.RowKey) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.Key, b.Key))
+	})
+}

@@ -1,0 +1,304 @@
+package foreign
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
+)
+
+// The kinds of objects in explanations.
+const (
+	kindService  = "Service"
+	kindInstance = string(model.KindInstance)
+)
+
+// Bounds on the labels of one instance. What exceeds them is dropped.
+const (
+	maxLabels     = 128
+	maxLabelKey   = 317 // as in Kubernetes: a prefix and a name
+	maxLabelValue = 1024
+)
+
+// resolved are the addresses of DNS names, of those that have been looked up.
+type resolved map[string][]netip.Addr
+
+// converter makes rows. It is pure: equal input gives equal rows.
+type converter struct {
+	shard model.ShardKey
+	spec  api.RegistrySpec
+	ports map[string]api.ServicePort // by host in lower case
+}
+
+func newConverter(o Options) converter {
+	c := converter{shard: o.Shard, spec: o.Spec, ports: map[string]api.ServicePort{}}
+	for _, s := range o.Spec.Ports.Services {
+		c.ports[strings.ToLower(s.Host)] = s
+	}
+	return c
+}
+
+// converted is what became of a service.
+type converted struct {
+	rows    map[model.RowKey]model.Object
+	ports   []model.Port
+	problem string // what is wrong with the service, a sentence; "" if nothing
+}
+
+// rows makes the rows of a service. Its ports are those that it had if no instance says any; owner is the key of the service that
+// has its host, if several would have the same. stamp is the revision and time.
+func (c *converter) rows(s Service, ports []model.Port, r resolved, owner string, stamp model.Source) (out converted) {
+	host := c.host(s)
+	why := invalidHost(host)
+	if owner != s.Key {
+		why = fmt.Sprintf("its host %s is that of %s: rename one of them, or use the naming mode %s", host, owner, api.NamingDNS)
+	}
+	if why != "" {
+		return converted{ports: ports, problem: "the service is left out: " + why}
+	}
+	p := c.choosePorts(s, ports)
+	out = converted{rows: map[model.RowKey]model.Object{}, ports: p.ports, problem: p.problem}
+	source := c.source(kindService, s.Key, stamp)
+	row := &model.Service{
+		Host: host, Namespace: c.spec.Namespace, Name: s.Name, Ports: p.ports, AutoAddress: true, ExportTo: c.spec.ExportTo,
+		Created: s.Created, Source: source,
+	}
+	out.add(source.Object.String(), row)
+	if alias := c.alias(s); alias != "" {
+		a := *row
+		a.Host, a.AliasOf = alias, host
+		out.add(source.Object.String()+"/alias", &a)
+	}
+	out.add(source.Object.String(), c.endpoints(s, host, p, r, source))
+	for i := range s.Instances {
+		if w := c.workload(s, &s.Instances[i], r, stamp); w != nil {
+			out.add(w.Source.Object.String(), w)
+		}
+	}
+	return out
+}
+
+func (c *converted) add(key string, o model.Object) {
+	c.rows[model.RowKey{Kind: o.RowKind(), Key: key}] = o
+}
+
+func (c *converter) object(kind, name string) model.ObjectKey {
+	return model.ObjectKey{Kind: kind, Namespace: c.spec.Namespace, Name: name}
+}
+
+func (c *converter) source(kind, name string, stamp model.Source) model.Source {
+	return model.Source{Shard: c.shard, Object: c.object(kind, name), Revision: stamp.Revision, Time: stamp.Time}
+}
+
+func instanceName(s Service, i *Instance) string { return s.Key + "/" + i.ID }
+
+// endpoints makes the one row of a service's instances.
+func (c *converter) endpoints(s Service, host string, p chosenPorts, r resolved, src model.Source) *model.Endpoints {
+	row := &model.Endpoints{Host: host, Namespace: c.spec.Namespace, LeftOut: slices.Clone(s.LeftOut), Source: src}
+	b := endpointsBuilder{converter: c, row: row, source: &src, scale: scale(s.Instances), seen: map[dialled]struct{}{}, resolved: r}
+	for _, i := range byID(s.Instances) {
+		for _, l := range p.of(i) {
+			b.add(s, i, l)
+		}
+	}
+	return row
+}
+
+// byID gives the instances in an order that does not depend on the registry's.
+func byID(in []Instance) []*Instance {
+	out := make([]*Instance, len(in))
+	for i := range in {
+		out[i] = &in[i]
+	}
+	slices.SortFunc(out, func(a, b *Instance) int {
+		return cmp.Or(strings.Compare(a.ID, b.ID), strings.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port))
+	})
+	return out
+}
+
+type dialled struct {
+	addr netip.AddrPort
+	port string
+}
+
+type endpointsBuilder struct {
+	*converter
+	row      *model.Endpoints
+	source   *model.Source
+	scale    float64
+	seen     map[dialled]struct{}
+	resolved resolved
+}
+
+// add makes endpoints of one instance's port, or says why there are none.
+func (b *endpointsBuilder) add(s Service, i *Instance, l listening) {
+	addrs, why := b.addresses(i)
+	switch {
+	case l.why != "":
+		b.leaveOut(i, l, model.ReasonInvalid, l.why)
+	case i.Disabled:
+		b.leaveOut(i, l, model.ReasonDisabled, "")
+	case i.Weight <= 0:
+		b.leaveOut(i, l, model.ReasonZeroWeight, "")
+	case why != "":
+		b.leaveOut(i, l, model.ReasonInvalid, why)
+	default:
+		for _, a := range addrs {
+			b.dial(s, i, l, netip.AddrPortFrom(a, l.number))
+		}
+	}
+}
+
+func (b *endpointsBuilder) dial(s Service, i *Instance, l listening, at netip.AddrPort) {
+	if _, again := b.seen[dialled{at, l.port}]; again {
+		b.leaveOut(i, l, model.ReasonDuplicate, "another instance of the service has this address and port")
+		return
+	}
+	b.seen[dialled{at, l.port}] = struct{}{}
+	health := i.Health
+	if b.spec.Health.Ignore {
+		health = model.Healthy
+	}
+	labels := labelsOf(i.Metadata)
+	b.row.Endpoints = append(b.row.Endpoints, model.Endpoint{
+		Addr: model.Addr{Cluster: b.shard.Cluster, AddrPort: at}, PortName: l.port, Health: health, Weight: b.weight(i),
+		Labels: labels, Locality: b.locality(i), Network: b.spec.Network, TLSMode: tlsMode(labels), Node: i.Node,
+		Workload: b.object(kindInstance, instanceName(s, i)), Source: b.source,
+	})
+}
+
+func (b *endpointsBuilder) weight(i *Instance) uint32 {
+	if b.spec.Weights.Ignore {
+		return 0
+	}
+	return weight(i.Weight * b.scale)
+}
+
+func (b *endpointsBuilder) leaveOut(i *Instance, l listening, why model.Reason, detail string) {
+	addr := model.Addr{Cluster: b.shard.Cluster, Host: i.Address, AddrPort: netip.AddrPortFrom(netip.Addr{}, l.number)}
+	if a, err := netip.ParseAddr(i.Address); err == nil {
+		addr.Host, addr.AddrPort = "", netip.AddrPortFrom(a, l.number)
+	}
+	b.row.LeftOut = append(b.row.LeftOut, model.LeftOut{Addr: addr, Port: l.port, Reason: why, Detail: detail, Source: *b.source})
+}
+
+// addresses are those of an instance, or why there are none.
+func (b *endpointsBuilder) addresses(i *Instance) (addrs []netip.Addr, why string) {
+	name, isName := dnsName(i.Address)
+	if !isName {
+		a, err := netip.ParseAddr(i.Address)
+		if err != nil {
+			return nil, "the instance has no address"
+		}
+		return []netip.Addr{a.Unmap().WithZone("")}, ""
+	}
+	addrs, known := b.resolved[name]
+	switch {
+	case !known:
+		return nil, "its DNS name has not been resolved yet"
+	case len(addrs) == 0:
+		return nil, "its DNS name has no address"
+	}
+	return addrs, ""
+}
+
+// workload is an instance as selectors see it; nil if it has no address yet.
+func (c *converter) workload(s Service, i *Instance, r resolved, stamp model.Source) *model.Workload {
+	if i.Disabled {
+		return nil
+	}
+	b := endpointsBuilder{converter: c, resolved: r}
+	addrs, _ := b.addresses(i)
+	if len(addrs) == 0 {
+		return nil
+	}
+	labels := labelsOf(i.Metadata)
+	w := &model.Workload{
+		Kind: model.KindInstance, Namespace: c.spec.Namespace, Name: instanceName(s, i), Labels: labels,
+		Address: model.Addr{Cluster: c.shard.Cluster, AddrPort: netip.AddrPortFrom(addrs[0], 0)},
+		Network: c.spec.Network, Locality: c.locality(i), TLSMode: tlsMode(labels), Health: i.Health, Node: i.Node,
+		Source: c.source(kindInstance, instanceName(s, i), stamp),
+	}
+	if c.spec.Health.Ignore {
+		w.Health = model.Healthy
+	}
+	if !c.spec.Weights.Ignore {
+		w.Weight = weight(i.Weight * scale(s.Instances))
+	}
+	for _, l := range listeningOf(c, c.host(s), i) {
+		if w.Ports == nil {
+			w.Ports = map[string]uint16{}
+		}
+		w.Ports[l.port] = l.number
+	}
+	return w
+}
+
+// scale makes all weights of a service whole: those of a service that has a fraction count hundredths.
+func scale(in []Instance) float64 {
+	for i := range in {
+		if w := in[i].Weight; w != math.Trunc(w) {
+			return 100
+		}
+	}
+	return 1
+}
+
+// weight rounds a positive weight, never to nothing.
+func weight(w float64) uint32 {
+	return uint32(min(max(math.Round(w), 1), 1<<20))
+}
+
+// labelsOf are an instance's metadata within bounds, in full otherwise: foreign registries know no syntax of labels.
+func labelsOf(metadata map[string]string) model.Labels {
+	if len(metadata) == 0 {
+		return nil
+	}
+	keys := make([]string, 0, len(metadata))
+	for k, v := range metadata {
+		if k != "" && len(k) <= maxLabelKey && len(v) <= maxLabelValue {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	out := make(model.Labels, len(keys))
+	for _, k := range keys[:min(len(keys), maxLabels)] {
+		out[k] = metadata[k]
+	}
+	return out
+}
+
+// tlsMode is that of Istio's label, for instances with a sidecar of the mesh.
+func tlsMode(labels model.Labels) string {
+	if labels["security.istio.io/tlsMode"] == model.TLSIstio {
+		return model.TLSIstio
+	}
+	return ""
+}
+
+// locality is what the instance says of itself, and where that says nothing what the spec does.
+func (c *converter) locality(i *Instance) model.Locality {
+	l, m := c.spec.Locality, i.Metadata
+	own := model.Locality{
+		Region:  cmp.Or(i.Locality.Region, m[l.RegionKey], m["topology.kubernetes.io/region"]),
+		Zone:    cmp.Or(i.Locality.Zone, m[l.ZoneKey], m["topology.kubernetes.io/zone"]),
+		Subzone: cmp.Or(i.Locality.Subzone, m[l.SubzoneKey], m["topology.istio.io/subzone"]),
+	}
+	given := model.ParseLocality(cmp.Or(l.Clusters[i.Cluster], l.Datacenters[i.Cluster], l.Default))
+	if given == (model.Locality{}) && c.spec.Provider == api.Consul {
+		given.Region = i.Cluster
+	}
+	own.Region = cmp.Or(own.Region, given.Region)
+	if own.Region == given.Region && own.Zone == "" {
+		own.Zone = given.Zone
+	}
+	if own.Region == given.Region && own.Zone == given.Zone && own.Subzone == "" {
+		own.Subzone = given.Subzone
+	}
+	return own
+}
