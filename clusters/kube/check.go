@@ -25,7 +25,7 @@ const (
 const maxEndpoints = 1 << 18
 
 // specOf gives the spec of a kind whose objects are checked. It reports false for other kinds: Kubernetes has checked
-// those. The spec is nil if there is none.
+// those. The spec is nil if there is none, or if it is no message.
 func specOf(value any) (spec proto.Message, checked bool) {
 	switch v := value.(type) {
 	case *ServiceEntry:
@@ -40,7 +40,7 @@ func specOf(value any) (spec proto.Message, checked bool) {
 		if v != nil {
 			spec = v.Spec
 		}
-	case *Broken:
+	case *Broken, *Declared:
 	default:
 		return nil, false
 	}
@@ -53,6 +53,9 @@ func (c *Converter) findings(o Object, spec proto.Message) []model.Finding {
 	if v, broken := o.Value.(*Broken); broken && v != nil {
 		return []model.Finding{refusal(o, codeUnreadable, v.Reason)}
 	}
+	if d, ok := o.Value.(*Declared); ok && d != nil {
+		return bounded(d.findings(o.Ref))
+	}
 	if spec == nil {
 		return []model.Finding{refusal(o, codeUnreadable, "it has no spec")}
 	}
@@ -63,6 +66,11 @@ func (c *Converter) findings(o Object, spec proto.Message) []model.Finding {
 	for _, f := range notServedFields(o.Ref.Kind, spec.ProtoReflect()) {
 		out = append(out, f.finding(o.Ref))
 	}
+	return bounded(out)
+}
+
+// bounded puts findings in order, errors first, and bounds them.
+func bounded(out []model.Finding) []model.Finding {
 	slices.SortStableFunc(out, func(a, b model.Finding) int { return cmp.Compare(b.Severity, a.Severity) })
 	out = slices.Clip(out[:min(len(out), maxReasons)])
 	for i := range out {

@@ -124,6 +124,8 @@ func (c *Converter) convert(o Object, look Lookup) Result {
 		return c.configMap(v)
 	case *Config:
 		return c.config(o, v)
+	case *Declared:
+		return c.declared(o, v)
 	case *Other:
 		return c.other(o)
 	}

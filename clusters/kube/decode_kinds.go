@@ -40,6 +40,9 @@ func blank(t typeMeta) (kind string, value any) {
 	case meshGroup(group):
 		return t.Kind, istioKind(group, t.Kind)
 	}
+	if spec := declaredSpec(t.group(), t.Kind); spec != nil {
+		return t.Kind, &rawDeclared{spec: spec}
+	}
 	return t.Kind, nil
 }
 

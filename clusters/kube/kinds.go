@@ -7,6 +7,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
 
@@ -18,6 +19,8 @@ const (
 	groupExtensions = "extensions.istio.io"
 	groupGateway    = "gateway.networking.k8s.io"
 	groupMCS        = "multicluster.x-k8s.io"
+	groupIsthmus    = api.Group
+	groupHigress    = api.GroupHigress
 )
 
 // builtin is a kind that every API server has.
@@ -92,5 +95,8 @@ func configuration() []custom {
 		{"AuthorizationPolicy", groupSecurity, "authorizationpolicies"},
 		{KindTelemetry, groupTelemetry, "telemetries"},
 		{"WasmPlugin", groupExtensions, "wasmplugins"},
+		{KindRegistry, groupIsthmus, "registries"},
+		{KindFederatedService, groupIsthmus, "federatedservices"},
+		{KindMcpBridge, groupHigress, "mcpbridges"},
 	}
 }

@@ -34,6 +34,10 @@ const (
 	KindWorkloadGroup      = model.ConfigWorkloadGroup
 	KindProxyConfig        = model.ConfigProxyConfig
 	KindTelemetry          = model.ConfigTelemetry
+
+	KindRegistry         = model.ConfigRegistry
+	KindFederatedService = model.ConfigFederatedService
+	KindMcpBridge        = model.ConfigMcpBridge
 	// KindKubernetesGateway is the Gateway of the Kubernetes Gateway API; KindGateway is networking.istio.io's.
 	KindKubernetesGateway = "KubernetesGateway"
 	KindServiceExport     = "ServiceExport"
@@ -42,7 +46,7 @@ const (
 
 // Object is one source object. Value is a *corev1.Namespace, Node, Pod, Service or ConfigMap, a
 // *discoveryv1.EndpointSlice, a *gatewayv1.Gateway, a *mcsv1beta1.ServiceExport or ServiceImport, or a
-// *ServiceEntry, *WorkloadEntry, *Config, *Broken or *Other of this package. It is immutable once it is in a
+// *ServiceEntry, *WorkloadEntry, *Config, *Declared, *Broken or *Other of this package. It is immutable once it is in a
 // [Store].
 type Object struct {
 	Ref      model.ObjectKey // Namespace is empty for a Namespace or Node
@@ -81,7 +85,7 @@ type Broken struct {
 // Other is an object of a kind that the mesh knows but the hub does not serve yet.
 type Other struct{ Meta metav1.ObjectMeta }
 
-// NewObject wraps an object of one of the types that [Object] names. The kind counts for a *Config, *Broken and
+// NewObject wraps an object of one of the types that [Object] names. The kind counts for a *Config, *Declared, *Broken and
 // *Other; others have theirs. It reports false for other types.
 func NewObject(kind string, value any) (Object, bool) {
 	kind, meta := metaOf(kind, value)
@@ -128,6 +132,10 @@ func metaOf(kind string, value any) (string, *metav1.ObjectMeta) {
 			return KindWorkloadEntry, &v.Meta
 		}
 	case *Config:
+		if v != nil {
+			return kind, &v.Meta
+		}
+	case *Declared:
 		if v != nil {
 			return kind, &v.Meta
 		}

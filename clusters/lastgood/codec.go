@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
 )
 
 // A file is gzip, whose trailer has the checksum, of JSON values: a header, and for each row its key and the row.
@@ -74,6 +75,10 @@ type (
 		Wire    []byte                `json:",omitempty"`
 		Gateway *model.NetworkGateway `json:",omitempty"`
 		Host    *model.ResolvedHost   `json:",omitempty"`
+
+		Registry  *api.RegistrySpec         `json:",omitempty"`
+		Federated *api.FederatedServiceSpec `json:",omitempty"`
+		Bridge    *api.McpBridgeSpec        `json:",omitempty"`
 	}
 )
 
@@ -163,6 +168,12 @@ func specOf(s any) (*spec, error) {
 		return &spec{Gateway: s}, nil
 	case *model.ResolvedHost:
 		return &spec{Host: s}, nil
+	case *api.RegistrySpec:
+		return &spec{Registry: s}, nil
+	case *api.FederatedServiceSpec:
+		return &spec{Federated: s}, nil
+	case *api.McpBridgeSpec:
+		return &spec{Bridge: s}, nil
 	case proto.Message:
 		wire, err := proto.Marshal(s)
 		return &spec{Message: string(s.ProtoReflect().Descriptor().FullName()), Wire: wire}, err
@@ -178,6 +189,12 @@ func (s *spec) model() (any, error) {
 		return s.Gateway, nil
 	case s.Host != nil:
 		return s.Host, nil
+	case s.Registry != nil:
+		return s.Registry, nil
+	case s.Federated != nil:
+		return s.Federated, nil
+	case s.Bridge != nil:
+		return s.Bridge, nil
 	}
 	return anypb.UnmarshalNew(&anypb.Any{TypeUrl: "/" + s.Message, Value: s.Wire}, proto.UnmarshalOptions{})
 }

@@ -21,6 +21,7 @@ import (
 	security "istio.io/api/security/v1beta1"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
 )
 
 var shard = model.ShardKey{Provider: model.ProviderKubernetes, Cluster: "c1"}
@@ -349,4 +350,33 @@ func FuzzDecodeRows(f *testing.F) {
 			t.Error(diff)
 		}
 	})
+}
+
+// What declares registries is kept, but for credentials that stand in it.
+func TestDeclarationsAreKept(t *testing.T) {
+	t.Parallel()
+	for _, want := range []any{
+		&api.RegistrySpec{Provider: api.Consul, Addresses: []string{"a:1"}},
+		&api.FederatedServiceSpec{Host: "a.b"},
+		&api.McpBridgeSpec{Registries: []api.BridgedRegistry{{Type: "nacos", Name: "n", NacosSecretKey: "hush"}}},
+	} {
+		var file bytes.Buffer
+		k := model.RowKey{Kind: model.RowConfig, Key: "k"}
+		h := header{Shard: model.ShardKey{Provider: "p", Cluster: "c"}}
+		if err := encode(&file, h, map[model.RowKey]model.Object{k: &model.Config{Spec: want}}, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		_, s, err := decode(&file, h.Shard, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, _ := s.Row(k)
+		got := o.(*model.Config).Spec
+		if b, ok := want.(*api.McpBridgeSpec); ok {
+			b.Registries[0].NacosSecretKey = ""
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Error(d)
+		}
+	}
 }

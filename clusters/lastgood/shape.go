@@ -8,6 +8,7 @@ import (
 	"reflect"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
 )
 
 // shape identifies what the model's rows can say. A field that an earlier program did not know would silently be zero
@@ -15,7 +16,7 @@ import (
 func shape() string {
 	h := sha256.New()
 	seen := map[reflect.Type]bool{}
-	for _, o := range []any{model.Service{}, model.Endpoints{}, model.Workload{}, model.Config{}, model.NetworkGateway{}, model.ResolvedHost{}} {
+	for _, o := range []any{model.Service{}, model.Endpoints{}, model.Workload{}, model.Config{}, model.NetworkGateway{}, model.ResolvedHost{}, api.RegistrySpec{}, api.FederatedServiceSpec{}, api.McpBridgeSpec{}} {
 		describe(h, reflect.TypeOf(o), seen)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
