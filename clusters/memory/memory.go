@@ -123,22 +123,25 @@ func (r *Registry) Restore(s *model.ShardState, st model.Status) {
 
 // Put sets one row under the key, and reports it if the registry has synced.
 func (r *Registry) Put(key string, o model.Object) {
-	r.event(model.Event{Row: model.RowKey{Kind: o.RowKind(), Key: key}, Obj: o})
+	r.Apply(model.Event{Row: model.RowKey{Kind: o.RowKind(), Key: key}, Obj: o})
 }
 
 // Delete removes one row.
-func (r *Registry) Delete(k model.RowKey) { r.event(model.Event{Row: k}) }
+func (r *Registry) Delete(k model.RowKey) { r.Apply(model.Event{Row: k}) }
 
-func (r *Registry) event(ev model.Event) {
+// Apply sets and deletes rows, and reports them together.
+func (r *Registry) Apply(evs ...model.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if ev.Obj == nil {
-		delete(r.rows, ev.Row)
-	} else {
-		r.rows[ev.Row] = ev.Obj
+	for _, ev := range evs {
+		if ev.Obj == nil {
+			delete(r.rows, ev.Row)
+		} else {
+			r.rows[ev.Row] = ev.Obj
+		}
 	}
 	if r.sink != nil && r.ready && !r.hang {
-		r.sink.Put(ev)
+		r.sink.Put(evs...)
 	}
 }
 

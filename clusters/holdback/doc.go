@@ -1,0 +1,16 @@
+// Package holdback is the policy for registries whose services suddenly have no instances: it wraps a registry and decides when
+// what that one takes away is taken away from proxies too.
+//
+// A registry that restarts says for a while that nothing is there, and so does one that has lost its storage; a service that was
+// really taken down says the same. Told apart they are by how much goes at once:
+//
+//   - immediate: what the registry says is so.
+//   - hold: a service that loses its last instance is held for a time.
+//   - protect: removals wait two seconds for others. If together they are more than a share of the registry's endpoints, they are
+//     held for a time; else they pass. For a minute after contact was lost this is asked of services that lose only some of their
+//     instances too, for instances come back one by one.
+//
+// A held service keeps the endpoints that it had, beside those that the registry has. It is let go of when the registry has as
+// many again, or when its time is over. What is held back is a problem in the registry's status, by the object's name, and a number
+// for metrics. Lost contact is no removal: registries say nothing then, and nothing is asked of this package.
+package holdback

@@ -1,0 +1,281 @@
+package holdback
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
+)
+
+const (
+	// settle is how long a removal waits for others, to be judged together with them.
+	settle = 2 * time.Second
+	// doubtful is how long after contact was lost, or after a full read, instances may still be coming back.
+	doubtful = time.Minute
+	// maxProblems bounds how many held services a status names.
+	maxProblems = 100
+)
+
+// Options configure Wrap.
+type Options struct {
+	Policy api.EmptyPolicy // with defaults
+	Held   func(int)       // told of each number of services held back; may be nil. Must not block
+}
+
+// Wrap gives a registry that holds removals back as the policy says.
+func Wrap(inner model.Registry, o Options) model.Registry {
+	if o.Policy.Mode == api.EmptyImmediate {
+		return inner
+	}
+	if o.Held == nil {
+		o.Held = func(int) {}
+	}
+	return &registry{Registry: inner, opts: o}
+}
+
+type registry struct {
+	model.Registry
+	opts Options
+}
+
+// Run implements model.Registry.
+func (r *registry) Run(ctx context.Context, out model.Sink) error {
+	g := &gate{opts: r.opts, out: out, rows: map[model.RowKey]model.Object{}, held: map[model.RowKey]*held{}, owners: map[part]*held{}, wake: make(chan struct{}, 1)}
+	own, cancel := context.WithCancel(ctx)
+	var timer sync.WaitGroup
+	timer.Go(func() { g.keepTime(own) })
+	err := r.Registry.Run(ctx, g)
+	cancel()
+	timer.Wait()
+	r.opts.Held(0)
+	return err
+}
+
+// gate is the sink of one run.
+type gate struct {
+	opts Options
+	out  model.Sink
+	wake chan struct{} // cap 1: a deadline has changed
+
+	mu       sync.Mutex
+	rows     map[model.RowKey]model.Object // guarded by mu: what proxies are served, of services, endpoints and workloads
+	total    int                           // guarded by mu: endpoints in rows
+	held     map[model.RowKey]*held        // guarded by mu: by the row of endpoints
+	owners   map[part]*held                // guarded by mu: of what belongs to the endpoints that are held
+	synced   bool                          // guarded by mu
+	doubt    time.Time                     // guarded by mu: until when it is doubtful that the registry knows all instances
+	status   model.Status                  // guarded by mu: as the registry gave it
+	reported int                           // guarded by mu: held services in the last status
+}
+
+// held are the endpoints of an object, which the registry has no more, or fewer of.
+type held struct {
+	had     *model.Endpoints              // as they were before
+	now     *model.Endpoints              // as the registry has them; nil if it does not have the object
+	others  map[model.RowKey]model.Object // the service and the workloads, if they are to go with it
+	since   time.Time
+	due     time.Time // when it is decided, or over
+	decided bool      // that it is held, not only waiting for others
+	why     string
+}
+
+func (h *held) lost() int {
+	if h.now == nil {
+		return len(h.had.Endpoints)
+	}
+	return max(0, len(h.had.Endpoints)-len(h.now.Endpoints))
+}
+
+// served is what proxies get of it: what the registry has, and what it had.
+func (h *held) served() *model.Endpoints {
+	if h.now == nil || len(h.now.Endpoints) == 0 {
+		return h.had
+	}
+	type dialled struct {
+		addr model.Addr
+		port string
+	}
+	has := map[dialled]struct{}{}
+	for i := range h.now.Endpoints {
+		has[dialled{h.now.Endpoints[i].Addr, h.now.Endpoints[i].PortName}] = struct{}{}
+	}
+	row := *h.now
+	row.Endpoints = slices.Clone(row.Endpoints)
+	for _, e := range h.had.Endpoints {
+		if _, known := has[dialled{e.Addr, e.PortName}]; !known {
+			row.Endpoints = append(row.Endpoints, e)
+		}
+	}
+	return &row
+}
+
+// Replace implements model.Sink. What proxies are served and the registry no longer has is a removal like any other.
+func (g *gate) Replace(s *model.ShardState) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.synced {
+		g.synced = true
+		g.rows, g.total = kept(s)
+		g.out.Replace(s)
+		return
+	}
+	g.doubt = time.Now().Add(doubtful)
+	rows := maps.Collect(s.Rows())
+	var events []model.Event
+	for k := range g.rows {
+		if _, still := rows[k]; !still {
+			events = append(events, model.Event{Row: k})
+		}
+	}
+	for k, o := range rows {
+		events = append(events, model.Event{Row: k, Obj: o})
+	}
+	for _, ev := range g.judge(events) {
+		if ev.Obj == nil {
+			delete(rows, ev.Row)
+		} else {
+			rows[ev.Row] = ev.Obj
+		}
+	}
+	for row, h := range g.held {
+		maps.Copy(rows, h.others)
+		rows[row] = h.served()
+	}
+	b := model.NewShardBuilder()
+	for k, o := range rows {
+		b.Add(k.Key, o)
+	}
+	g.out.Replace(b.Build())
+	g.report()
+}
+
+// kept are the rows that may be held back one day, and the number of endpoints in them.
+func kept(s *model.ShardState) (rows map[model.RowKey]model.Object, endpoints int) {
+	rows = map[model.RowKey]model.Object{}
+	for k, o := range s.Rows() {
+		if k.Kind != model.RowConfig {
+			rows[k] = o
+		}
+		if e, ok := o.(*model.Endpoints); ok {
+			endpoints += len(e.Endpoints)
+		}
+	}
+	return rows, endpoints
+}
+
+// Put implements model.Sink.
+func (g *gate) Put(events ...model.Event) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.synced {
+		g.out.Put(events...)
+		return
+	}
+	if pass := g.judge(events); len(pass) > 0 {
+		g.out.Put(pass...)
+	}
+	g.report()
+}
+
+// Status implements model.Sink. Contact that is lost makes what comes after it doubtful.
+func (g *gate) Status(s model.Status) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s.State == model.StateStale || g.status.State == model.StateStale {
+		g.doubt = time.Now().Add(doubtful)
+	}
+	g.status = s
+	g.reported = -1
+	g.report()
+}
+
+// report gives the status with what is held back, if that is news; it is called with mu held.
+func (g *gate) report() {
+	var problems []model.Problem
+	for row, h := range g.held {
+		if h.decided {
+			problems = append(problems, model.Problem{Item: row.Key, Reason: h.why + ", until " + h.due.UTC().Format(time.RFC3339), Since: h.since})
+		}
+	}
+	if len(problems) == g.reported || g.status.State == "" {
+		return
+	}
+	g.reported = len(problems)
+	g.opts.Held(len(problems))
+	slices.SortFunc(problems, func(a, b model.Problem) int { return strings.Compare(a.Item, b.Item) })
+	s := g.status
+	s.Problems = slices.Concat(s.Problems, problems[:min(len(problems), maxProblems)])
+	g.out.Status(s)
+}
+
+// keepTime lets go of what is due until ctx ends.
+func (g *gate) keepTime(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(g.release())
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// release decides about what is due, passes on what is over, and gives the time until something is.
+func (g *gate) release() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	g.decide(now)
+	next := now.Add(time.Hour)
+	var pass []model.Event
+	for row, h := range g.held {
+		if !h.due.After(now) {
+			pass = append(pass, g.letGo(row)...)
+		} else if h.due.Before(next) {
+			next = h.due
+		}
+	}
+	if len(pass) > 0 {
+		g.out.Put(pass...)
+	}
+	g.report()
+	return next.Sub(now)
+}
+
+// decide judges the removals that have waited for others, and those with them.
+func (g *gate) decide(now time.Time) {
+	due, lost, services := false, 0, 0
+	for _, h := range g.held {
+		due = due || !h.decided && !h.due.After(now)
+		lost += h.lost()
+		services++
+	}
+	if !due || services < 2 && !now.Before(g.doubt) || lost*100 <= int(*g.opts.Policy.Percent)*g.total {
+		return
+	}
+	for _, h := range g.held {
+		if !h.decided {
+			g.hold(h, fmt.Sprintf(", and %d of the %d endpoints of all services went together", lost, g.total))
+		}
+	}
+}
+
+// hold decides that something is held; because says why, and may be "".
+func (g *gate) hold(h *held, because string) {
+	h.decided, h.due = true, h.since.Add(g.opts.Policy.Duration.Duration)
+	has := 0
+	if h.now != nil {
+		has = len(h.now.Endpoints)
+	}
+	h.why = fmt.Sprintf("the registry says that of its %d endpoints %d are left%s: the others are held by the policy %s",
+		len(h.had.Endpoints), has, because, g.opts.Policy.Mode)
+}

@@ -1,0 +1,168 @@
+package holdback
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
+)
+
+// judge takes events in, and gives those that pass. The endpoints come first: the service and the workloads of one that is held stay
+// with it.
+func (g *gate) judge(events []model.Event) (pass []model.Event) {
+	events = slices.Clone(events)
+	slices.SortStableFunc(events, func(a, b model.Event) int { return rank(a) - rank(b) })
+	for _, ev := range events {
+		if ev.Row.Kind == model.RowEndpoints {
+			pass = append(pass, g.endpoints(ev)...)
+		} else if !g.stays(ev) {
+			pass = append(pass, g.serve(ev))
+		}
+	}
+	return pass
+}
+
+func rank(ev model.Event) int {
+	if ev.Row.Kind == model.RowEndpoints {
+		return 0
+	}
+	return 1
+}
+
+// serve notes that an event is passed on.
+func (g *gate) serve(ev model.Event) model.Event {
+	if ev.Row.Kind == model.RowConfig {
+		return ev
+	}
+	if old, ok := g.rows[ev.Row].(*model.Endpoints); ok {
+		g.total -= len(old.Endpoints)
+	}
+	if e, ok := ev.Obj.(*model.Endpoints); ok {
+		g.total += len(e.Endpoints)
+	}
+	if ev.Obj == nil {
+		delete(g.rows, ev.Row)
+	} else {
+		g.rows[ev.Row] = ev.Obj
+	}
+	return ev
+}
+
+// endpoints judges what the registry says of the endpoints of one object.
+func (g *gate) endpoints(ev model.Event) []model.Event {
+	now, _ := ev.Obj.(*model.Endpoints)
+	if h := g.held[ev.Row]; h != nil {
+		h.now = now
+		if h.lost() == 0 {
+			return g.letGo(ev.Row)
+		}
+		return g.show(ev.Row, h)
+	}
+	had, _ := g.rows[ev.Row].(*model.Endpoints)
+	if had == nil || !g.suspicious(had, now) {
+		return []model.Event{g.serve(ev)}
+	}
+	h := &held{had: had, now: now, others: map[model.RowKey]model.Object{}, since: time.Now()}
+	h.due = h.since.Add(settle)
+	if g.opts.Policy.Mode == api.EmptyHold {
+		g.hold(h, "")
+	}
+	g.keep(ev.Row, h)
+	return g.show(ev.Row, h)
+}
+
+// show gives the event by which proxies get what there is of something held, if that is another than before.
+func (g *gate) show(row model.RowKey, h *held) []model.Event {
+	s := h.served()
+	if old := g.rows[row]; old != nil && model.SameRow(old, s) {
+		return nil
+	}
+	return []model.Event{g.serve(model.Event{Row: row, Obj: s})}
+}
+
+// keep begins to hold, and wakes who keeps the time.
+func (g *gate) keep(row model.RowKey, h *held) {
+	g.held[row] = h
+	for _, p := range h.parts() {
+		g.owners[p] = h
+	}
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
+// suspicious reports whether what the registry has now may be less than there is.
+func (g *gate) suspicious(had, now *model.Endpoints) bool {
+	switch {
+	case len(had.Endpoints) == 0:
+		return false
+	case now == nil || len(now.Endpoints) == 0:
+		return true
+	}
+	return g.opts.Policy.Mode == api.EmptyProtect && len(now.Endpoints) < len(had.Endpoints) && time.Now().Before(g.doubt)
+}
+
+// stays reports whether a service or workload is to go, but belongs to endpoints that are held. One that is there again
+// goes no more.
+func (g *gate) stays(ev model.Event) bool {
+	old := g.rows[ev.Row]
+	h := g.owners[partOf(old)]
+	switch {
+	case h == nil || old == nil:
+		return false
+	case ev.Obj != nil:
+		delete(h.others, ev.Row)
+		return false
+	}
+	h.others[ev.Row] = old
+	return true
+}
+
+// part names what belongs to the endpoints of a service: itself and its other names by their host, workloads by themselves.
+type part struct {
+	namespace, host string
+	workload        model.ObjectKey
+}
+
+// partOf is the part that a row is.
+func partOf(o model.Object) part {
+	switch o := o.(type) {
+	case *model.Service:
+		return part{namespace: o.Namespace, host: cmp.Or(o.AliasOf, o.Host)}
+	case *model.Workload:
+		return part{workload: o.Source.Object}
+	}
+	return part{}
+}
+
+// parts are those of what is held.
+func (h *held) parts() []part {
+	out := []part{{namespace: h.had.Namespace, host: h.had.Host}}
+	for i := range h.had.Endpoints {
+		if w := h.had.Endpoints[i].Workload; w != (model.ObjectKey{}) {
+			out = append(out, part{workload: w})
+		}
+	}
+	return out
+}
+
+// letGo gives the events by which what was held becomes what the registry says.
+func (g *gate) letGo(row model.RowKey) []model.Event {
+	h := g.held[row]
+	delete(g.held, row)
+	for _, p := range h.parts() {
+		delete(g.owners, p)
+	}
+	ev := model.Event{Row: row}
+	if h.now != nil {
+		ev.Obj = h.now
+	}
+	out := []model.Event{g.serve(ev)}
+	for k := range h.others {
+		out = append(out, g.serve(model.Event{Row: k}))
+	}
+	return out
+}
