@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -257,7 +258,7 @@ func (c *Controller) takeStatus(m *attached, in *instance, s model.Status, now t
 // demote decides whether the shard is stale for too long, or no longer.
 func (c *Controller) demote(m *attached, now time.Time) {
 	st := m.active.status
-	late := m.active.synced && st.State == model.StateStale && now.Sub(st.Since) >= c.opts.StaleAfter
+	late := m.active.synced && st.State == model.StateStale && now.Sub(st.Since) >= c.staleAfter(st)
 	if late == c.demoted[m.key] {
 		return
 	}
@@ -269,6 +270,10 @@ func (c *Controller) demote(m *attached, now time.Time) {
 	c.opts.Log.Warn("stale shard changed place", "cluster", m.key.Cluster, "provider", m.key.Provider, "demoted", late)
 	c.state.markShard(m.key)
 	c.note(laneShape, "cluster", now)
+}
+
+func (c *Controller) staleAfter(st model.Status) time.Duration {
+	return cmp.Or(st.StaleAfter, c.opts.StaleAfter)
 }
 
 // timers does what is due by time alone: start-up timeouts, retries, staleness.
@@ -327,7 +332,7 @@ func (c *Controller) nextTime() time.Time {
 			}
 		}
 		if st := m.active.status; m.active.synced && st.State == model.StateStale && !c.demoted[m.key] {
-			sooner(st.Since.Add(c.opts.StaleAfter))
+			sooner(st.Since.Add(c.staleAfter(st)))
 		}
 	}
 	return next

@@ -291,6 +291,24 @@ func TestReplacementRecovers(t *testing.T) {
 	})
 }
 
+// A registry may say itself how long it may be stale.
+func TestStaleAfterOfARegistry(t *testing.T) {
+	inBubble(t, aggregate.Options{}, func(h *hub) {
+		c1 := kube("c1")
+		r := registry(c1, service(c1, "a"), slice(c1, "a", "s", "10.0.0.1"))
+		h.Attach(r)
+		h.start()
+		h.quiet()
+		r.Status(model.Status{State: model.StateStale, Err: "no route to host", StaleAfter: time.Minute})
+		for after, want := range []int{0, 1} {
+			if h.quiet(); len(h.service("a").Demoted) != want {
+				t.Errorf("after %d minutes: demoted %v", after, h.service("a").Demoted)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
 // Incidents 11 and 95: contact is lost: the data stays, staleness is seen, and ends by itself; late
 // stale shards are demoted for others.
 func TestStaleKeepsDataIncidents11And95(t *testing.T) {

@@ -97,10 +97,12 @@ const (
 
 // Status is what a registry says of itself.
 type Status struct {
-	State    State
-	Since    time.Time // when State was entered
-	Err      string    // why it is stale; "" otherwise. Never holds a credential
-	Problems []Problem // items that keep their last good content
+	State State
+	Since time.Time // when State was entered
+	Err   string    // why it is stale; "" otherwise. Never holds a credential
+	// StaleAfter is how long it may be stale before proxies of other members prefer other endpoints; 0: as the hub's settings say.
+	StaleAfter time.Duration
+	Problems   []Problem // items that keep their last good content
 }
 
 // Problem is one item of a source that can't be used.

@@ -21,6 +21,9 @@ type Metrics struct {
 	unchanged *prometheus.CounterVec   // isthmus_registry_unchanged_wakeups_total
 	watches   *prometheus.GaugeVec     // isthmus_registry_watches
 	latency   *prometheus.HistogramVec // isthmus_registry_event_to_put_seconds
+	connected *prometheus.CounterVec   // isthmus_registry_connections_total
+	repaired  *prometheus.CounterVec   // isthmus_registry_repaired_services_total
+	delay     *prometheus.HistogramVec // isthmus_registry_discovery_delay_seconds
 }
 
 // NewMetrics registers the metrics.
@@ -39,8 +42,18 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "isthmus_registry_event_to_put_seconds", Help: "Time from a registry's notice of a change to its rows.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"registry"}),
+		connected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "isthmus_registry_connections_total", Help: "Connections to a registry's servers over which it is read: each reads everything anew.",
+		}, []string{"registry"}),
+		repaired: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "isthmus_registry_repaired_services_total", Help: "Services of a registry that were found changed without a notice of it, and watched anew.",
+		}, []string{"registry"}),
+		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "isthmus_registry_discovery_delay_seconds", Help: "How long a new service of a registry may at most have been unknown.",
+			Buckets: []float64{.1, .5, 1, 2.5, 5, 10, 15, 30, 60, 120, 300},
+		}, []string{"registry"}),
 	}
-	r.MustRegister(m.requests, m.unchanged, m.watches, m.latency)
+	r.MustRegister(m.requests, m.unchanged, m.watches, m.latency, m.connected, m.repaired, m.delay)
 	return m
 }
 
@@ -54,6 +67,9 @@ func (m *Metrics) Forget(registry string) {
 	m.unchanged.DeletePartialMatch(of)
 	m.watches.DeletePartialMatch(of)
 	m.latency.DeletePartialMatch(of)
+	m.connected.DeletePartialMatch(of)
+	m.repaired.DeletePartialMatch(of)
+	m.delay.DeletePartialMatch(of)
 }
 
 // Request counts a request.
@@ -81,5 +97,26 @@ func (m *Metrics) Watches(registry string, n int) {
 func (m *Metrics) Put(registry string, took time.Duration) {
 	if m != nil {
 		m.latency.WithLabelValues(registry).Observe(took.Seconds())
+	}
+}
+
+// Connected counts a new connection.
+func (m *Metrics) Connected(registry string) {
+	if m != nil {
+		m.connected.WithLabelValues(registry).Inc()
+	}
+}
+
+// Repaired counts a service of which a change was missed.
+func (m *Metrics) Repaired(registry string) {
+	if m != nil {
+		m.repaired.WithLabelValues(registry).Inc()
+	}
+}
+
+// Discovered notes how long a new service may have been unknown.
+func (m *Metrics) Discovered(registry string, atMost time.Duration) {
+	if m != nil {
+		m.delay.WithLabelValues(registry).Observe(atMost.Seconds())
 	}
 }

@@ -132,6 +132,9 @@ func (p *Publisher) Status(s model.Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.status = s
+	if after := p.convert.spec.StaleAfter; after != nil {
+		p.status.StaleAfter = after.Duration
+	}
 	p.report(true)
 }
 

@@ -220,7 +220,7 @@ func (t *tap) stale() model.Status {
 	if t.last.Err != "" {
 		text += ": " + t.last.Err
 	}
-	return model.Status{State: model.StateStale, Since: t.held, Err: text, Problems: t.last.Problems}
+	return model.Status{State: model.StateStale, Since: t.held, Err: text, Problems: t.last.Problems, StaleAfter: t.last.StaleAfter}
 }
 
 func (t *tap) waits() bool {
