@@ -39,7 +39,7 @@ func (c *Controller) commit(now time.Time) {
 	in.Configs = c.refreshConfigs()
 	in.Places = c.refreshPlaces(in.Mesh != nil)
 	in.NoService, in.Networks, in.Conflicts = c.refreshOrphans(), c.networks.resolved, c.conflicts
-	in.Gateways, in.VirtualServices, in.Unclaimed, in.Scopes, in.Scoped = c.gateways, c.routes.all, c.routes.unclaimed, c.scopes.published, c.scoped
+	in.Gateways, in.VirtualServices, in.Scopes, in.Scoped = c.gateways, c.routes.all, c.scopes.published, c.scoped
 	c.refreshShards()
 	in.Shards = c.infos
 	if len(in.Services)+len(in.Quiet)+len(in.Places) > 0 || in.Mesh != nil || c.rerouted(in) || c.infoChanged || c.state.configs && !slices.Equal(c.configs, in.Configs) {
@@ -51,7 +51,7 @@ func (c *Controller) commit(now time.Time) {
 // rerouted reports whether what routes and scopes say differs from what is published.
 func (c *Controller) rerouted(in pushcontext.Commit) bool {
 	published := c.opts.Hub.Current()
-	return len(in.Scoped) > 0 || published == nil || published.Gateways != in.Gateways || !slices.EqualFunc(in.Unclaimed, published.Unclaimed(), sameUnclaimed)
+	return len(in.Scoped) > 0 || published == nil || published.Gateways != in.Gateways || !slices.Equal(in.VirtualServices, published.VirtualServices)
 }
 
 func (c *Controller) publish(in pushcontext.Commit, dirty int, begin, merged time.Time) {

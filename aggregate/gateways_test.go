@@ -77,7 +77,8 @@ func TestI7RoutingChangesConcernWhatDependsOnThem(t *testing.T) {
 		v := func(spec *networking.VirtualService) *model.Config { return virtual("ns", "v", 1, spec) }
 		weighted := hosts("a")
 		weighted.Http = []*networking.HTTPRoute{to("b", 80)}
-		all := []uint16{80, 90}
+		alone := hosts("none.example")
+		alone.Http = weighted.Http
 		for i, step := range []struct {
 			do       func()
 			shape    []string
@@ -89,8 +90,9 @@ func TestI7RoutingChangesConcernWhatDependsOnThem(t *testing.T) {
 			{do: put(v(weighted)), shape: []string{host("a")}, ports: []uint16{80}},
 			{do: put(v(hosts("a", "b"))), shape: []string{host("a"), host("b")}, ports: []uint16{80}},
 			{do: put(v(hosts("a", "b")))}, // says the same
-			{do: put(v(hosts("none.example"))), shape: []string{host("a"), host("b")}, ports: all},
-			{do: put(v(bound([]string{"gw"}, "a.example"))), ports: all, gateways: true},
+			{do: put(v(alone)), shape: []string{host("a"), host("b")}, ports: []uint16{80}},
+			{do: put(v(hosts("none.example"))), ports: []uint16{80}}, // says nothing any more
+			{do: put(v(bound([]string{"gw"}, "a.example"))), gateways: true},
 			{do: put(v(bound([]string{"nowhere"}, "a.example"))), gateways: true},
 			{do: put(v(bound([]string{"nowhere"}, "a.example", "b.example")))},
 			{do: put(v(bound([]string{"gw"}, "a.elsewhere")))}, // no host of the Gateway's
@@ -103,7 +105,7 @@ func TestI7RoutingChangesConcernWhatDependsOnThem(t *testing.T) {
 			{do: put(config(c1, model.ConfigSidecar, "x", "s", sidecarOf("./*"))), scopes: []string{"x"}},
 			{do: put(config(c1, model.ConfigSidecar, "x", "s", sidecarOf("./*")))},
 			{do: put(config(c1, model.ConfigSidecar, "x", "t", sidecarFor("a", "ns/*"))), scopes: []string{"x"}},
-			{do: put(virtual("ns", "stays", 0, bound([]string{"mesh", "other"}, "c", "c.example", "d.example"))), shape: []string{host("c")}, ports: all, gateways: true, scopes: []string{"far", "x"}},
+			{do: put(virtual("ns", "stays", 0, bound([]string{"mesh", "other"}, "c", "c.example", "d.example"))), shape: []string{host("c")}, ports: []uint16{90}, gateways: true, scopes: []string{"far", "x"}},
 			{do: put(config(c1, model.ConfigSidecar, "istio-system", "s", sidecarOf("ns/*"))), scopes: []string{"*"}},
 			{do: put(config(c1, model.ConfigSidecar, "istio-system", "t", sidecarFor("a", "ns/*"))), scopes: []string{"istio-system"}},
 			{do: drop(config(c1, model.ConfigSidecar, "x", "s", nil)), scopes: []string{"x"}},

@@ -28,7 +28,7 @@ func Rebuild(shards map[model.ShardKey]*model.ShardState, o Options) Rebuilt {
 	b := r.basis(shards, o)
 	out := Rebuilt{
 		Mesh: b.mesh.view, Networks: b.networks.resolved, Hosts: b.networks.hosts, Conflicts: b.conflicts,
-		Gateways: b.gateways, VirtualServices: b.routes.all, Unclaimed: b.routes.unclaimed, Scopes: b.scopes.published,
+		Gateways: b.gateways, VirtualServices: b.routes.all, Scopes: b.scopes.published,
 	}
 	for _, views := range r.merge(&b) {
 		out.Services = append(out.Services, views...)
@@ -46,7 +46,6 @@ type Rebuilt struct {
 	Conflicts       []pushcontext.Conflict
 	Gateways        *pushcontext.GatewaysView
 	VirtualServices []*pushcontext.VirtualService
-	Unclaimed       []pushcontext.UnclaimedHosts
 	Scopes          *pushcontext.Scopes
 }
 

@@ -21,8 +21,7 @@ type routes struct {
 	made      map[string]*route             // by "namespace/name"
 	all       []*pushcontext.VirtualService // oldest first
 	byHost    patterns[*pushcontext.VirtualService]
-	hosts     map[string]struct{} // of which it matters whether there is a service, and with which ports
-	unclaimed []pushcontext.UnclaimedHosts
+	hosts     map[string]struct{} // of which it matters with which ports there is a service
 	conflicts []pushcontext.Conflict
 }
 
@@ -70,7 +69,6 @@ func newRoutes(objects []*model.Config, contested []pushcontext.Conflict, src ro
 		out.made[name] = r
 		out.add(r)
 	}
-	out.claim(src.directory, old)
 	out.conflicts = slices.Concat(contested, out.conflicts, out.rivals())
 	slices.SortFunc(out.conflicts, compareConflicts)
 	return out
@@ -113,28 +111,7 @@ func (rs *routes) add(r *route) {
 	}
 	for _, h := range v.Hosts {
 		rs.byHost.add(h, v)
-		rs.hosts[h] = struct{}{}
 	}
-}
-
-// claim lists the hosts of VirtualServices of sidecars that no service has.
-func (rs *routes) claim(d directory, old *routes) {
-	for _, v := range rs.all {
-		if !v.Bound(pushcontext.MeshGateway) {
-			continue
-		}
-		hosts := slices.DeleteFunc(slices.Clone(v.Hosts), d.has)
-		if len(hosts) > 0 {
-			rs.unclaimed = append(rs.unclaimed, pushcontext.UnclaimedHosts{VirtualService: v, Hosts: hosts})
-		}
-	}
-	if slices.EqualFunc(rs.unclaimed, old.unclaimed, sameUnclaimed) {
-		rs.unclaimed = old.unclaimed
-	}
-}
-
-func sameUnclaimed(a, b pushcontext.UnclaimedHosts) bool {
-	return a.VirtualService == b.VirtualService && slices.Equal(a.Hosts, b.Hosts)
 }
 
 // rivals are the VirtualServices of sidecars of which a host is an older one's, for all who may use it.

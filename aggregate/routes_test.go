@@ -166,21 +166,6 @@ func TestDestinationsFollowTheirServices(t *testing.T) {
 	})
 }
 
-// Hosts that no service has are in every port's view, patterns unless a service has the very same.
-func TestUnclaimedHosts(t *testing.T) {
-	t.Parallel()
-	c1 := kube("c1")
-	gateway := hosts("gateway.example")
-	gateway.Gateways = []string{"gw"}
-	b := rebuild(service(c1, "a"), entry(c1, "w", func(s *model.Service) { s.Host = "*.wild.example" }),
-		virtual("ns", "v", 1, hosts("a", "none", "*.ns.svc.cluster.local", "*.wild.example", "x.wild.example")), virtual("ns", "claimed", 0, hosts("a")),
-		virtual("ns", "old", 0, hosts("x.example")), virtual("ns", "gateway", 0, gateway))
-	want := []string{"ns/old [x.example]", "ns/v [" + host("none") + " *.ns.svc.cluster.local x.wild.example]"}
-	if d := cmp.Diff(want, unclaimedText(b.Unclaimed)); d != "" {
-		t.Error(d)
-	}
-}
-
 // Of VirtualServices of sidecars for one host the oldest is used, by all who may use it; that others are not is told.
 func TestVirtualServicesOfOneHostAreConflicts(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ const (
 	CodeEmptySubset   = "EmptySubset"    // no endpoint has the labels of the subset
 	CodeUnknownGate   = "UnknownGateway" // there is no such Gateway
 	CodeHostNotThere  = "HostNotOnGateway"
-	CodeUnclaimed     = "HostOfNoService" // routes for a host that no service has: sidecars serve it at every HTTP port
+	CodeUnclaimed     = "HostOfNoService" // routes for a host that no service has: sidecars serve it at port 80
 	CodeNoImport      = "ImportsNothing"  // a Sidecar imports a host that no service has
 	CodeNoEndpoints   = "NoEndpoints"     // a ServiceEntry with endpoints to be selected has none
 	CodeNoRoutes      = "NoRoutes"        // a server of a Gateway for which no VirtualService has routes

@@ -21,13 +21,19 @@ func (a *analysis) virtualServices() {
 	for _, v := range a.pc.VirtualServices {
 		a.destinations(v)
 		a.bound(v, gates)
+		a.unclaimed(v)
 	}
-	for _, u := range a.pc.Unclaimed() {
-		for _, h := range u.Hosts {
-			if !strings.HasPrefix(h, "*") {
-				a.add(u.VirtualService.Source, model.Finding{Code: CodeUnclaimed, Severity: model.SeverityInfo, Field: "hosts",
-					Message: fmt.Sprintf("no service has the host %s: sidecars serve it at every HTTP port; add a ServiceEntry to give it ports", h)})
-			}
+}
+
+// unclaimed tells of hosts that no service has.
+func (a *analysis) unclaimed(v *pushcontext.VirtualService) {
+	if !v.Bound(pushcontext.MeshGateway) || len(v.Spec.GetHttp()) == 0 {
+		return
+	}
+	for _, h := range v.Hosts {
+		if !strings.HasPrefix(h, "*") && a.pc.Host(h) == nil {
+			a.add(v.Source, model.Finding{Code: CodeUnclaimed, Severity: model.SeverityInfo, Field: "hosts",
+				Message: fmt.Sprintf("no service has the host %s: sidecars serve it at port %d, and at the ports of other services that the VirtualService is for; add a ServiceEntry to give it ports", h, pushcontext.RoutedPort)})
 		}
 	}
 }

@@ -36,13 +36,11 @@ type Commit struct {
 	Mesh   *MeshView // set in the first commit and when mesh-wide settings changed; then Services holds every service, of fresh shapes
 	// Gateways are all Gateways: fresh if they, or the mesh-wide settings, changed; nil if there is none.
 	Gateways        *GatewaysView
-	VirtualServices []*VirtualService // handed on as they are
-	// Unclaimed are all of PortView.Unclaimed.
-	Unclaimed []UnclaimedHosts
-	Scopes    *Scopes  // in force
-	Scoped    []string // see Delta.Scopes; in any order
-	Shards    []ShardInfo
-	Configs   []*model.Config
+	VirtualServices []*VirtualService // oldest first
+	Scopes          *Scopes           // in force
+	Scoped          []string          // see Delta.Scopes; in any order
+	Shards          []ShardInfo
+	Configs         []*model.Config
 	// Networks, Conflicts and NoService are handed on as they are.
 	Networks  Networks
 	Conflicts []Conflict
@@ -114,15 +112,11 @@ func (b *Builder) step(c Commit) *step {
 	}
 }
 
-// routing takes over what routes say, of Gateways and of hosts that no service has, which are in every port's
-// view.
+// routing takes over what routes say, of Gateways and of hosts that no service has.
 func (s *step) routing(c Commit, prev *PushContext) {
-	s.unclaimed = prev.unclaimed
-	if !slices.EqualFunc(c.Unclaimed, prev.unclaimed, sameUnclaimed) {
-		s.unclaimed = c.Unclaimed
-		for n := range s.ports.m.all() {
-			s.port(n)
-		}
+	s.routes = prev.routes
+	if !slices.Equal(c.VirtualServices, prev.VirtualServices) {
+		s.reroute(c.VirtualServices)
 	}
 	s.gateways = c.Gateways != prev.Gateways
 	if s.gateways && c.Gateways != nil {
@@ -133,8 +127,20 @@ func (s *step) routing(c Commit, prev *PushContext) {
 	}
 }
 
-func sameUnclaimed(a, b UnclaimedHosts) bool {
-	return a.VirtualService == b.VirtualService && slices.Equal(a.Hosts, b.Hosts)
+func (s *step) reroute(all []*VirtualService) {
+	var routes []*VirtualService
+	for _, v := range all {
+		if v.Bound(MeshGateway) && len(v.Spec.GetHttp()) > 0 {
+			routes = append(routes, v)
+		}
+	}
+	if slices.Equal(routes, s.routes) {
+		return
+	}
+	s.routes = routes
+	if _, served := s.ports.get(RoutedPort); served {
+		s.port(RoutedPort)
+	}
 }
 
 // step is one commit in the making.
@@ -150,10 +156,10 @@ type step struct {
 	shape      map[string]struct{}
 	moved      []model.InstanceKey // some more than once
 	followed   []weak.Pointer[Memo]
-	unclaimed  []UnclaimedHosts
-	gateways   bool   // they changed
-	names      bool   // what host names stand for changed
-	buf        []byte // scratch
+	routes     []*VirtualService // PortView.Routes
+	gateways   bool              // they changed
+	names      bool              // what host names stand for changed
+	buf        []byte            // scratch
 }
 
 type portChange struct {
@@ -285,7 +291,10 @@ func oldest(a, b *ShapeView) int {
 }
 
 func (s *step) setPort(n uint16, pc *portChange) {
-	v := &PortView{Number: n, Unclaimed: s.unclaimed, Mesh: s.base.Mesh}
+	v := &PortView{Number: n, Mesh: s.base.Mesh}
+	if n == RoutedPort {
+		v.Routes = s.routes
+	}
 	v.stamp(s.version)
 	if old, ok := s.ports.get(n); ok {
 		v.Services, v.Claims = old.Services, old.Claims
@@ -335,7 +344,7 @@ func (s *step) freeze(c Commit) *PushContext {
 	hosts := s.hosts.freeze()
 	return &PushContext{
 		Version: s.version, Time: c.Time, Mesh: s.base.Mesh, Shards: c.Shards, Configs: c.Configs, Networks: c.Networks, Conflicts: c.Conflicts, NoService: c.NoService,
-		Gateways: c.Gateways, VirtualServices: c.VirtualServices, scopes: c.Scopes, unclaimed: s.unclaimed, noTargets: s.base.noTargets,
+		Gateways: c.Gateways, VirtualServices: c.VirtualServices, scopes: c.Scopes, routes: s.routes, noTargets: s.base.noTargets,
 		names: s.nameView(hosts),
 		hosts: hosts, ports: s.ports.freeze(), instances: s.instances.freeze(),
 	}

@@ -33,7 +33,7 @@ type PushContext struct {
 	noTargets *TargetsView
 	names     *NamesView
 	scopes    *Scopes
-	unclaimed []UnclaimedHosts // as in every PortView
+	routes    []*VirtualService // PortView.Routes
 }
 
 // Reader is what view resolution needs to know of a proxy.
@@ -46,9 +46,6 @@ type Reader struct {
 
 // ScopeOf gives what is addressed to a workload; nil if nothing is.
 func (p *PushContext) ScopeOf(k ScopeKey) *Scope { return p.scopes.Of(k) }
-
-// Unclaimed are the hosts of VirtualServices of sidecars that no service has: PortView.Unclaimed of every port.
-func (p *PushContext) Unclaimed() []UnclaimedHosts { return p.unclaimed }
 
 // Host gives every service with the host name; nil if there is none.
 func (p *PushContext) Host(host string) *HostView {

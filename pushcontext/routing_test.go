@@ -4,25 +4,28 @@ import (
 	"slices"
 	"testing"
 
+	networking "istio.io/api/networking/v1alpha3"
+
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
-// What a commit says of Gateways, unclaimed hosts and scopes is published, and a delta names it if it differs.
+// What a commit says of Gateways, VirtualServices and scopes is published, and a delta names it if it differs.
 func TestCommitOfRouting(t *testing.T) {
 	t.Parallel()
 	m, b := testMesh(), NewBuilder()
 	s := spec{key: key("", "ns", "a"), ports: []uint16{80, 90}}
-	v, w := &VirtualService{Namespace: "ns", Hosts: []string{"x"}}, &VirtualService{Namespace: "ns", Hosts: []string{"x"}}
+	v, w := routesOf(MeshGateway), routesOf(MeshGateway)
+	elsewhere, streams := routesOf("ns/gw"), routesOf(MeshGateway)
+	streams.Spec = &networking.VirtualService{Tcp: []*networking.TCPRoute{{}}}
 	scopes := NewScopes(nil, "root", map[string]*ScopeSpace{"ns": {Sidecar: sidecarRule("./*")}}, nil)
-	unclaimed := []UnclaimedHosts{{v, []string{"x"}}}
 	g := &GatewaysView{Mesh: m}
 	pc, d := b.Commit(Commit{
-		Mesh: m, Services: []Change{{s.key, s.fresh(m)}}, Gateways: g, Unclaimed: unclaimed, Scopes: scopes, Scoped: []string{"y", "ns", "y"},
+		Mesh: m, Services: []Change{{s.key, s.fresh(m)}}, Gateways: g, VirtualServices: []*VirtualService{elsewhere, v, streams}, Scopes: scopes, Scoped: []string{"y", "ns", "y"},
 	})
 	if !d.Gateways || !slices.Equal(d.Scopes, []string{"ns", "y"}) || pc.Gateways != g || g.Revision() != 1 || pc.ScopeOf(ScopeKey{Namespace: "ns"}) == nil {
 		t.Errorf("%+v", d)
 	}
-	if p := pc.Port(80); len(p.Unclaimed) != 1 || len(pc.Unclaimed()) != 1 {
+	if p := pc.Port(80); !slices.Equal(p.Routes, []*VirtualService{v}) || len(pc.Port(90).Routes) > 0 {
 		t.Errorf("%+v", p)
 	}
 	g.Derived().Do(MemoKey{}, func() any { return "built" })
@@ -31,18 +34,17 @@ func TestCommitOfRouting(t *testing.T) {
 		ports    int
 		gateways bool
 	}{
-		{Commit{Gateways: g, Unclaimed: unclaimed}, 0, false},
-		{Commit{Gateways: g, Unclaimed: []UnclaimedHosts{{v, []string{"x"}}}}, 0, false}, // the same, elsewhere
-		{Commit{Gateways: g, Unclaimed: []UnclaimedHosts{{w, []string{"x"}}}}, 2, false},
-		{Commit{Gateways: &GatewaysView{Mesh: m}, Unclaimed: []UnclaimedHosts{{w, []string{"x"}}}}, 0, true},
-		{Commit{}, 2, true},
+		{Commit{Gateways: g, VirtualServices: []*VirtualService{v}}, 0, false}, // what is not of sidecars and HTTP does not count
+		{Commit{Gateways: g, VirtualServices: []*VirtualService{w}}, 1, false},
+		{Commit{Gateways: &GatewaysView{Mesh: m}, VirtualServices: []*VirtualService{w}}, 0, true},
+		{Commit{}, 1, true},
 		{Commit{}, 0, false},
 	} {
 		next, d := b.Commit(step.commit)
 		if len(d.Ports) != step.ports || d.Gateways != step.gateways || len(d.Shape) > 0 {
 			t.Errorf("step %d: %+v", i, d)
 		}
-		if p := next.Port(80); len(p.Unclaimed) != len(step.commit.Unclaimed) || (p.Revision() == next.Version) != (step.ports > 0) {
+		if p := next.Port(80); len(p.Routes) != len(step.commit.VirtualServices) || (p.Revision() == next.Version) != (step.ports > 0) {
 			t.Errorf("step %d: %+v", i, p)
 		}
 		if step.gateways && next.Gateways != nil && (next.Gateways.Derived().Before(MemoKey{}) != "built" || next.Gateways.Revision() != next.Version) {
@@ -51,22 +53,30 @@ func TestCommitOfRouting(t *testing.T) {
 	}
 }
 
-// A port that is new has the unclaimed hosts too, and so have all ports under new settings.
-func TestUnclaimedHostsOfNewPorts(t *testing.T) {
+// routesOf are HTTP routes for a gateway.
+func routesOf(gateway string) *VirtualService {
+	return &VirtualService{Namespace: "ns", Hosts: []string{"x"}, Gateways: []string{gateway}, Spec: &networking.VirtualService{Http: []*networking.HTTPRoute{{}}}}
+}
+
+// Port 80 has the VirtualServices when it is new, and under new settings.
+func TestRoutesOfNewPorts(t *testing.T) {
 	t.Parallel()
 	m, b := testMesh(), NewBuilder()
-	s := spec{key: key("", "ns", "a"), ports: []uint16{80}}
-	unclaimed := []UnclaimedHosts{{&VirtualService{}, []string{"x"}}}
-	b.Commit(Commit{Mesh: m, Services: []Change{{s.key, s.fresh(m)}}, Unclaimed: unclaimed})
+	s := spec{key: key("", "ns", "a"), ports: []uint16{90}}
+	routes := []*VirtualService{routesOf(MeshGateway)}
+	_, d := b.Commit(Commit{Mesh: m, Services: []Change{{s.key, s.fresh(m)}}, VirtualServices: routes})
+	if !slices.Equal(d.Ports, []uint16{90}) {
+		t.Errorf("ports %v", d.Ports)
+	}
 	s.ports = []uint16{80, 90}
-	pc, _ := b.Commit(Commit{Services: []Change{{s.key, s.fresh(m)}}, Unclaimed: unclaimed})
-	if len(pc.Port(90).Unclaimed) != 1 {
-		t.Error("a new port lacks the unclaimed hosts")
+	pc, _ := b.Commit(Commit{Services: []Change{{s.key, s.fresh(m)}}, VirtualServices: routes})
+	if len(pc.Port(80).Routes) != 1 {
+		t.Error("the new port lacks the routes")
 	}
 	m = testMesh()
-	pc, d := b.Commit(Commit{Mesh: m, Services: []Change{{s.key, s.fresh(m)}}, Unclaimed: unclaimed})
-	if len(pc.Port(80).Unclaimed) != 1 || len(pc.Port(90).Unclaimed) != 1 || !d.Mesh {
-		t.Error("under new settings ports lack the unclaimed hosts")
+	pc, d = b.Commit(Commit{Mesh: m, Services: []Change{{s.key, s.fresh(m)}}, VirtualServices: routes})
+	if len(pc.Port(80).Routes) != 1 || len(pc.Port(90).Routes) > 0 || !d.Mesh {
+		t.Error("under new settings the port lacks the routes")
 	}
 }
 

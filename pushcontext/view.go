@@ -206,17 +206,15 @@ type PortView struct {
 	// all of them, with the port or without, by precedence. Which one a reader means does not depend on
 	// the port.
 	Claims map[string][]*ShapeView
-	// Unclaimed are the VirtualServices of sidecars with hosts that no service has; oldest first. They are in
-	// every route table.
-	Unclaimed []UnclaimedHosts
-	Mesh      *MeshView
+	// Routes are all VirtualServices of sidecars with HTTP rules, oldest first; at [RoutedPort] only. There they
+	// hold for hosts of no service, too.
+	Routes []*VirtualService
+	Mesh   *MeshView
 }
 
-// UnclaimedHosts are those hosts of a VirtualService that no service has.
-type UnclaimedHosts struct {
-	VirtualService *VirtualService
-	Hosts          []string // as in the VirtualService
-}
+// RoutedPort is the port at which VirtualServices hold for hosts of no service, whatever services they are for
+// besides (sidecar virtual hosts of Istio).
+const RoutedPort = 80
 
 // Target is one port that a workload serves.
 type Target struct {

@@ -79,21 +79,18 @@ func (s spec) sameShape(o spec) bool {
 
 // world is a random mesh: small name spaces, so that hosts, ports and addresses meet.
 type world struct {
-	r         *rand.Rand
-	services  map[model.ServiceKey]spec
-	unclaimed []UnclaimedHosts
+	r        *rand.Rand
+	services map[model.ServiceKey]spec
+	routes   []*VirtualService
 }
 
-// worldRoutes are the VirtualServices of every world.
-var worldRoutes = []*VirtualService{{Namespace: "ns1"}, {Namespace: "ns2"}}
-
-// reroute leaves other hosts without a service.
+// reroute has some VirtualServices of sidecars, and others.
 func (w *world) reroute() {
-	w.unclaimed = nil
-	for _, v := range worldRoutes {
-		if w.r.IntN(2) == 0 {
-			w.unclaimed = append(w.unclaimed, UnclaimedHosts{v, []string{fmt.Sprint("u", w.r.IntN(2))}})
-		}
+	w.routes = nil
+	for i := range w.r.IntN(3) {
+		v := routesOf([]string{MeshGateway, MeshGateway, "ns/gw"}[w.r.IntN(3)])
+		v.Hosts = []string{fmt.Sprint("u", i)}
+		w.routes = append(w.routes, v)
 	}
 }
 
@@ -148,7 +145,7 @@ func (w *world) change() model.ServiceKey {
 
 // commit makes the change of the named services against the newest snapshot.
 func (w *world) commit(keys []model.ServiceKey, before map[model.ServiceKey]spec, prev *PushContext) Commit {
-	c := Commit{Unclaimed: w.unclaimed}
+	c := Commit{VirtualServices: w.routes}
 	for _, k := range keys {
 		next, ok := w.services[k]
 		if !ok {
@@ -166,7 +163,7 @@ func (w *world) commit(keys []model.ServiceKey, before map[model.ServiceKey]spec
 
 // all is a first commit, or one that changes the mesh: every service, in random order.
 func (w *world) all() Commit {
-	c := Commit{Mesh: testMesh(), Unclaimed: w.unclaimed}
+	c := Commit{Mesh: testMesh(), VirtualServices: w.routes}
 	for k, s := range w.services {
 		c.Services = append(c.Services, Change{k, s.fresh(c.Mesh)})
 	}
@@ -194,8 +191,8 @@ func dumpOf(pc *PushContext) dump {
 		for _, s := range v.Services {
 			d.Ports[n] += dumpShape(s)
 		}
-		for _, u := range v.Unclaimed {
-			d.Ports[n] += fmt.Sprintln("unclaimed", u.VirtualService.Namespace, u.Hosts)
+		for _, v := range v.Routes {
+			d.Ports[n] += fmt.Sprintf("routes %p\n", v)
 		}
 		for _, h := range slices.Sorted(maps.Keys(v.Claims)) {
 			for _, s := range v.Claims[h] {

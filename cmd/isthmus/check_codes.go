@@ -49,7 +49,7 @@ func findingCodes() []findingCode {
 		{analysis.CodeEmptySubset, "no endpoint has the labels of the subset"},
 		{analysis.CodeUnknownGate, "there is no such Gateway"},
 		{analysis.CodeHostNotThere, "no server of the Gateway has the host"},
-		{analysis.CodeUnclaimed, "there are routes for a host that no service has: sidecars serve it at every HTTP port"},
+		{analysis.CodeUnclaimed, "there are routes for a host that no service has: sidecars serve it at port 80, and at the ports of services that the VirtualService is for besides"},
 		{analysis.CodeNoImport, "a Sidecar imports a host that no service has"},
 		{analysis.CodeNoEndpoints, "a ServiceEntry that selects its endpoints has none"},
 		{analysis.CodeNoRoutes, "no VirtualService has routes for a server of a Gateway"},

@@ -19,8 +19,8 @@ func (c *config) contradicts(got *evaluate.Result, a ask) string {
 	}
 	host, known := c.meant(a)
 	v := c.routesOf(host)
-	if v != nil && !known && has(c.services, host) != nil {
-		return "" // routes for a service that the Sidecar hides: Istio serves them, the hub does not
+	if !known {
+		v = c.besideServices(host, a.port)
 	}
 	if v == nil || !slices.ContainsFunc(v.rules, func(r rule) bool { return r.atPort(a.port) }) {
 		switch {
@@ -130,8 +130,39 @@ func sendsTo(rules []rule, host string) bool {
 	})
 }
 
-// routesOf gives the oldest VirtualService with the very host, else the one with the wildcard. Of a host that no service has
-// its full name counts.
+// besideServices gives the VirtualService for a host of which the client sees no service: the oldest with the very host, else
+// with a pattern, that says something of the port. A pattern that stands for services that the client sees stands for no other
+// hosts, and at ports but 80 a VirtualService must be for such a service besides.
+func (c *config) besideServices(host string, port int) *virtualService {
+	for _, wild := range []bool{false, true} {
+		for _, v := range c.virtual {
+			if port != 80 && !c.serves(v) || !slices.ContainsFunc(v.rules, func(r rule) bool { return r.atPort(port) }) {
+				continue
+			}
+			for _, h := range v.hosts {
+				h = complete(h)
+				if !wild && h == host || wild && hostIn(host, h) && !c.sees(func(s string) bool { return hostIn(s, h) }) {
+					return v
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// serves reports whether a VirtualService names a service that the client sees, or has the closest pattern for one.
+func (c *config) serves(v *virtualService) bool {
+	return c.sees(func(host string) bool {
+		return c.routesOf(host) == v || slices.ContainsFunc(v.hosts, func(h string) bool { return complete(h) == host })
+	})
+}
+
+// sees reports whether the client sees a service whose host is of some kind.
+func (c *config) sees(kind func(host string) bool) bool {
+	return slices.ContainsFunc(c.services, func(s *service) bool { return c.imported(s.ns, s.host()) && kind(s.host()) })
+}
+
+// routesOf gives the oldest VirtualService with the very host of a service, else the one with the wildcard.
 func (c *config) routesOf(host string) *virtualService {
 	for _, v := range c.virtual {
 		for _, h := range v.hosts {

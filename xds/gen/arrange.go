@@ -28,6 +28,7 @@ const (
 	memoRouting                    // on a PortView: *portRouting
 	memoForeign                    // on a VirtualService: *unclaimedCache
 	memoStreams                    // on a ShapeView and a PortView: *sources
+	memoBeside                     // on a PortView: []*VirtualService
 )
 
 // portSummary is what decides the class traits of a port's resources.
@@ -71,9 +72,6 @@ func summarise(v *pushcontext.PortView) *portSummary {
 		for _, a := range hostsOf(s).addrs {
 			out.addrs.add(a)
 		}
-	}
-	for _, u := range v.Unclaimed {
-		out.private = out.private || !u.VirtualService.Export.Public && len(u.VirtualService.Spec.GetTls())+len(u.VirtualService.Spec.GetTcp()) > 0
 	}
 	return out
 }

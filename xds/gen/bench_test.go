@@ -63,7 +63,7 @@ func BenchmarkRouteTable10kRouted(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		changed := &pushcontext.PortView{Number: 80, Mesh: m.MeshView, Services: slices.Clone(v.Services), Unclaimed: v.Unclaimed}
+		changed := &pushcontext.PortView{Number: 80, Mesh: m.MeshView, Services: slices.Clone(v.Services), Routes: v.Routes}
 		at := i % len(services)
 		changed.Services[at] = services[at].shape(m)
 		if _, err := g.Build(changed, c, "80"); err != nil {

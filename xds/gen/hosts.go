@@ -101,10 +101,10 @@ type table struct {
 	taken  map[string]int
 	firsts map[string]struct{} // labels that hosts in taken begin with, but for a wildcard
 	caches []*hostCache        // of each service
-	// unclaimed are the hosts of VirtualServices in force that no service has; numbered after the services.
+	// unclaimed are the hosts of VirtualServices in force that are no service's here; numbered after the services.
 	unclaimed []unclaimedHost
 	addresses bool           // some of these are addresses
-	byHost    map[string]int // services; made once an alias asks for it
+	byHost    map[string]int // services; made once something asks for it
 
 	http []pushcontext.Egress // listeners of the Sidecar for the port, that are for HTTP
 
@@ -120,7 +120,7 @@ func encodedHosts(v *pushcontext.PortView, c Class) (hosts [][]byte, size int, e
 	if t.short = strings.HasSuffix(c.DNSDomain, v.Mesh.DomainSuffix); t.short {
 		t.namespace = strings.TrimSuffix(c.DNSDomain, ".svc."+v.Mesh.DomainSuffix)
 	}
-	t.unclaimed = unclaimedHosts(v, c)
+	t.findUnclaimed()
 	t.take()
 	hosts = make([][]byte, 0, len(t.placed.services)+len(t.unclaimed))
 	for i := range t.placed.services {
@@ -134,8 +134,8 @@ func encodedHosts(v *pushcontext.PortView, c Class) (hosts [][]byte, size int, e
 		hosts, size = append(hosts, b), size+len(b)
 	}
 	for i, u := range t.unclaimed {
-		if u.host == everyHost || t.taken[canonical(u.host)] != len(t.placed.services)+i {
-			continue // it is another part of the table, or a service has it
+		if t.taken[canonical(u.host)] != len(t.placed.services)+i {
+			continue // a service has it
 		}
 		b, err := u.encoded(v)
 		if err != nil {
@@ -344,16 +344,22 @@ func (t *table) meant(i int) *placed {
 	if s.shape.Alias == "" {
 		return s
 	}
+	if j, ok := t.named(s.shape.Alias); ok {
+		return &t.placed.services[j]
+	}
+	return s
+}
+
+// named gives the service of a host.
+func (t *table) named(host string) (int, bool) {
 	if t.byHost == nil {
 		t.byHost = make(map[string]int, len(t.placed.services))
 		for j := range t.placed.services {
 			t.byHost[t.placed.services[j].shape.Key.Host] = j
 		}
 	}
-	if j, ok := t.byHost[s.shape.Alias]; ok {
-		return &t.placed.services[j]
-	}
-	return s
+	j, ok := t.byHost[host]
+	return j, ok
 }
 
 // defaultRoute sends all requests to the service.

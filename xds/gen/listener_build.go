@@ -70,7 +70,6 @@ func (b *listenerBuilder) chains(l *listenerv3.Listener, p *portPlan, rest strin
 	for _, n := range p.wild {
 		rules = append(rules, b.rulesOf(&p.services[n], p.ranges[n], true)...)
 	}
-	rules = append(rules, b.unclaimedRules(p)...)
 	table := ""
 	if p.wildHTTP {
 		table = sharedRoute(b.class, b.port)
@@ -230,7 +229,7 @@ func (b *listenerBuilder) tcp(name string, match *listenerv3.FilterChainMatch, c
 
 // forward is a chain that forwards the byte stream.
 func (b *listenerBuilder) forward(name string, match *listenerv3.FilterChainMatch, to target) *listenerv3.FilterChain {
-	filters := networkExtensions(b.class, b.direction)
+	filters := networkExtensions(b.class, b.mesh, b.direction)
 	if to.resolve != 0 {
 		filters = append(filters, networkFilter("envoy.filters.network.sni_dynamic_forward_proxy", sniForwarding(b.mesh, b.class, to.resolve)))
 	}

@@ -94,9 +94,6 @@ func portStreams(v *pushcontext.PortView) *sources {
 				out.namespace = out.namespace || one.namespace
 			}
 		}
-		for _, u := range v.Unclaimed {
-			out.streams(u.VirtualService, v.Mesh)
-		}
 		return out
 	}).(*sources)
 }
@@ -154,40 +151,6 @@ func (Listeners) Scope(v pushcontext.View) string {
 		return strings.Join(portStreams(p).labels, "\x00")
 	}
 	return ""
-}
-
-// unclaimedRules are those of VirtualServices for hosts that no service has. A server name tells such connections apart,
-// or a range does.
-func (b *listenerBuilder) unclaimedRules(p *portPlan) (out []chainRule) {
-	x := &streamReader{routes: p.unclaimed, class: b.class, port: b.port, mesh: b.mesh}
-	for _, r := range x.tlsRules() {
-		if len(r.names) > 0 {
-			out = append(out, r)
-		}
-	}
-	tcp, _ := x.tcpRules()
-	for _, r := range tcp {
-		if len(r.ranges) > 0 {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// unclaimedStreams are the VirtualServices with rules for connections to hosts that no service has. They have a say where
-// there are services of the same kind.
-func unclaimedStreams(v *pushcontext.PortView, c Class, streams, secure bool) (out []*pushcontext.VirtualService) {
-	if c.Type != Sidecar {
-		return nil
-	}
-	for _, u := range v.Unclaimed {
-		vs := u.VirtualService
-		if (secure && len(vs.Spec.GetTls()) > 0 || streams && len(vs.Spec.GetTcp()) > 0) &&
-			vs.Export.Includes(c.Namespace) && importsRoute(c.Scope, vs, v.Number) {
-			out = append(out, vs)
-		}
-	}
-	return out
 }
 
 // silentPort reports whether nothing tells connections to a port of the service from others: they would have to be resolved

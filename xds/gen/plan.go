@@ -24,8 +24,6 @@ type portPlan struct {
 	ranges   [][]netip.Prefix   // address ranges, for each of services
 	sites    []site             // listeners that the Sidecar asks for
 
-	unclaimed []*pushcontext.VirtualService // with rules for connections to hosts that no service has
-
 	mu     sync.Mutex
 	direct map[reach]map[netip.Addr]int // endpointAddrs, guarded by mu
 }
@@ -76,11 +74,9 @@ func makePlan(v *pushcontext.PortView, c Class) *portPlan {
 		return p
 	}
 	a := arrange(v, c)
-	streams, secure := false, false
 	for i := range a.services {
 		s := &a.services[i]
 		protocol := s.port.Protocol
-		streams, secure = streams || !protocol.IsHTTP() && !secureStream(protocol), secure || secureStream(protocol)
 		switch {
 		case protocol.IsHTTP(): // routed by host
 		case s.shape.Alias != "" || silentPort(s.shape, s.port):
@@ -91,7 +87,6 @@ func makePlan(v *pushcontext.PortView, c Class) *portPlan {
 			p.intercepted(s, a.vips(i, c), s.ranges(c))
 		}
 	}
-	p.unclaimed = unclaimedStreams(v, c, streams, secure)
 	slices.SortFunc(p.addrs, netip.Addr.Compare)
 	return p
 }
@@ -190,4 +185,4 @@ func directly(e *model.Endpoint, s *placed, c Class, mesh *pushcontext.MeshView)
 }
 
 // wildcardNeeded reports whether the plan has a listener for all addresses of the port.
-func (p *portPlan) wildcardNeeded() bool { return p.wildHTTP || len(p.wild)+len(p.unclaimed) > 0 }
+func (p *portPlan) wildcardNeeded() bool { return p.wildHTTP || len(p.wild) > 0 }

@@ -53,7 +53,7 @@ func TestAnEditEncodesItsHostsOnly(t *testing.T) {
 	}
 	for i := range 10 {
 		vs := redirects("/1", fmt.Sprintf("a%d.example", i), fmt.Sprintf("b%d.example", i))
-		v.Unclaimed = append(v.Unclaimed, pushcontext.UnclaimedHosts{VirtualService: vs, Hosts: vs.Hosts})
+		v.Routes = append(v.Routes, vs)
 	}
 	if n := seen.of(t, v, c); n != 120 {
 		t.Fatalf("%d virtual hosts, want 120", n)
@@ -62,23 +62,22 @@ func TestAnEditEncodesItsHostsOnly(t *testing.T) {
 	other.Namespace, other.DNSDomain, other.Labels = "b", "b.svc.cluster.local", NewLabels(model.Labels{"app": "y"})
 	other.Scope = &pushcontext.Scope{Sidecar: &pushcontext.Sidecar{Spec: &networking.Sidecar{}, Egress: []pushcontext.Egress{
 		{Imports: []pushcontext.Import{{Namespace: "*", Host: "*"}}}}}}
-	for _, vs := range v.Unclaimed {
-		vs.VirtualService.Namespace = "x"
+	for _, vs := range v.Routes {
+		vs.Namespace = "x"
 	}
 	if n := seen.of(t, v, other); n != 0 {
 		t.Errorf("%d virtual hosts are encoded for a class that sees the same", n)
 	}
-	edited := &pushcontext.PortView{Number: 80, Mesh: m, Services: append([]*pushcontext.ShapeView(nil), v.Services...), Unclaimed: v.Unclaimed}
+	edited := &pushcontext.PortView{Number: 80, Mesh: m, Services: append([]*pushcontext.ShapeView(nil), v.Services...), Routes: v.Routes}
 	host := v.Services[7].Key.Host
 	edited.Services[7] = shapeRoutedBy(m, host, redirects("/2", host))
 	if n := seen.of(t, edited, c) + seen.of(t, edited, other); n != 1 {
 		t.Errorf("%d virtual hosts are encoded after an edit of the routes of one service", n)
 	}
-	edited.Unclaimed = append([]pushcontext.UnclaimedHosts(nil), v.Unclaimed...)
-	vs := redirects("/2", edited.Unclaimed[3].Hosts...)
+	vs := redirects("/2", v.Routes[3].Hosts...)
 	vs.Namespace = "x"
-	edited = &pushcontext.PortView{Number: 80, Mesh: m, Services: edited.Services, Unclaimed: edited.Unclaimed}
-	edited.Unclaimed[3].VirtualService = vs
+	edited = &pushcontext.PortView{Number: 80, Mesh: m, Services: edited.Services, Routes: append([]*pushcontext.VirtualService(nil), v.Routes...)}
+	edited.Routes[3] = vs
 	if n := seen.of(t, edited, c); n != 2 {
 		t.Errorf("%d virtual hosts are encoded after an edit of a VirtualService for two hosts", n)
 	}
@@ -89,8 +88,7 @@ func TestHostsOfOlderSettingsAreLetGo(t *testing.T) {
 	t.Parallel()
 	vs := redirects("/", "a.example")
 	for range 3 {
-		v := &pushcontext.PortView{Number: 80, Mesh: &pushcontext.MeshView{Config: &meshconfig.MeshConfig{}},
-			Unclaimed: []pushcontext.UnclaimedHosts{{VirtualService: vs, Hosts: vs.Hosts}}}
+		v := &pushcontext.PortView{Number: 80, Mesh: &pushcontext.MeshView{Config: &meshconfig.MeshConfig{}}, Routes: []*pushcontext.VirtualService{vs}}
 		if n := (encodings{}).of(t, v, Class{}); n != 1 {
 			t.Fatal(n)
 		}

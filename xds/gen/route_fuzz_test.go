@@ -69,7 +69,7 @@ func hostileTables(t testing.TB) map[string]*routev3.RouteConfiguration {
 func tableOf(t testing.TB, v *pushcontext.VirtualService) *routev3.RouteConfiguration {
 	t.Helper()
 	view := portView(80, newMesh(), cartService(routedBy(v)))
-	view.Unclaimed = []pushcontext.UnclaimedHosts{{VirtualService: v, Hosts: v.Hosts}}
+	view.Routes = []*pushcontext.VirtualService{v}
 	return routeTable(t, view, sidecar("c1", "shop", withLabels(model.Labels{"app": "web"})))
 }
 

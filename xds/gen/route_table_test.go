@@ -55,11 +55,9 @@ func inNamespace(n string) func(*pushcontext.VirtualService) {
 	return func(v *pushcontext.VirtualService) { v.Namespace = n }
 }
 
-// unclaimed adds hosts that no service has, of VirtualServices oldest first.
+// unclaimed adds VirtualServices, oldest first, that no service of the port knows of.
 func unclaimed(v *pushcontext.PortView, list ...*pushcontext.VirtualService) *pushcontext.PortView {
-	for _, vs := range list {
-		v.Unclaimed = append(v.Unclaimed, pushcontext.UnclaimedHosts{VirtualService: vs, Hosts: vs.Hosts})
-	}
+	v.Routes = append(v.Routes, list...)
 	return v
 }
 
@@ -135,20 +133,20 @@ func TestRulesForOthersLeaveTheDefault(t *testing.T) {
 	}
 }
 
-// Hosts that no service has are in every table. A domain is in one virtual host only: a service's own host goes
+// At port 80, hosts that no service has are in the table. A domain is in one virtual host only: a service's own host goes
 // before a VirtualService's, this before other names of services, and the older VirtualService before others.
 func TestHostsOfNoService(t *testing.T) {
 	t.Parallel()
 	v := unclaimed(portView(80, newMesh(), cartService(nil), svc{host: "own.example", ns: "shop", ports: []model.Port{httpPort(80)}}),
-		answers(t, "older", []string{"a.example", "*.example", "cart.shop", "10.0.0.1", "a b"}),
+		answers(t, "older", []string{"a.example", "*.test", "*.example", "cart.shop", "10.0.0.1", "a b"}),
 		answers(t, "newer", []string{"A.example", "b.example.", "own.example", "*"}),
 		answers(t, "private", []string{"p.example"}, exportedTo("other")),
 	)
 	m := routeTable(t, v, sidecar("c1", "shop"))
 	checkTable(t, m)
 	want := map[string]string{
-		cartHost + ":80": "outbound|80||cart", "own.example:80": "outbound|80||own.example", "a.example:80": "→older", "*.example:80": "→older",
-		"cart.shop:80": "→older", "10.0.0.1:80": "→older", "b.example.:80": "→newer", "*:80": "→newer",
+		cartHost + ":80": "outbound|80||cart", "own.example:80": "outbound|80||own.example", "a.example:80": "→older", "*.test:80": "→older",
+		"cart.shop:80": "→older", "10.0.0.1:80": "→older", "b.example.:80": "→newer", "allow_any": "PassthroughCluster",
 	}
 	if d := cmp.Diff(want, leadsTo(m)); d != "" {
 		t.Error(d)
@@ -160,12 +158,98 @@ func TestHostsOfNoService(t *testing.T) {
 		t.Error(d)
 	}
 	other := leadsTo(routeTable(t, v, sidecar("c1", "other", sidecarScope(nil, importing("shop", cartHost)))))
-	if _, ok := other["*.example:80"]; ok || other["A.example:80"] != "→newer" {
+	if _, ok := other["*.test:80"]; ok || other["A.example:80"] != "→newer" {
 		t.Errorf("a Sidecar that imports a VirtualService for all hosts, and not the older one, has %v", other)
 	}
 	if _, ok := leadsTo(routeTable(t, v, router("c1", "shop")))["a.example:80"]; ok {
 		t.Error("a router has routes of sidecars")
 	}
+}
+
+// A host of a VirtualService is a virtual host of its own where the proxy sees no service with it, and a pattern where it sees
+// none that the pattern stands for: at port 80, and at ports of services that the VirtualService is for.
+func TestHostsBesideServices(t *testing.T) {
+	t.Parallel()
+	const port = 8080
+	cart := func(edits ...func(*pushcontext.ShapeView)) svc {
+		return svc{host: cartHost, ns: "shop", ports: []model.Port{httpPort(port)}, edit: func(s *pushcontext.ShapeView) {
+			for _, e := range edits {
+				e(s)
+			}
+		}}
+	}
+	by := func(v *pushcontext.VirtualService) func(*pushcontext.ShapeView) { return routedBy(v) }
+	only := func(namespace string) func(*pushcontext.ShapeView) {
+		return func(s *pushcontext.ShapeView) { s.Export = pushcontext.Export{Namespaces: []string{namespace}} }
+	}
+	narrow, older := answers(t, "narrow", []string{cartHost}), answers(t, "older", []string{"x.example"})
+	for name, c := range map[string]struct {
+		hosts    []string
+		services func(v *pushcontext.VirtualService) []svc
+		at       uint16
+		want     string // hosts that are
+	}{
+		"at port 80":                    {[]string{"x.example"}, nil, 80, "x.example"},
+		"elsewhere":                     {[]string{"x.example"}, nil, port, ""},
+		"beside a service":              {[]string{cartHost, "x.example", "*.test"}, func(v *pushcontext.VirtualService) []svc { return []svc{cart(by(v))} }, port, "*.test x.example"},
+		"beside a service of a pattern": {[]string{"*.shop.svc.cluster.local", "x.example"}, func(v *pushcontext.VirtualService) []svc { return []svc{cart(by(v))} }, port, "x.example"},
+		"beside a service of another's": {[]string{"*.shop.svc.cluster.local", "x.example"}, func(v *pushcontext.VirtualService) []svc { return []svc{cart(routedBy(narrow, v))} }, port, ""},
+		"beside a service that is not HTTP": {[]string{cartHost, "x.example"}, func(v *pushcontext.VirtualService) []svc {
+			return []svc{{host: cartHost, ns: "shop", ports: []model.Port{tcpPort(port)}, edit: by(v)}, {host: "web.example", ns: "shop", ports: []model.Port{httpPort(port)}}}
+		}, port, ""},
+		"a service of another port": {[]string{cartHost}, func(v *pushcontext.VirtualService) []svc { return []svc{cart(by(v))} }, 80, cartHost},
+		"a service that is hidden": {[]string{"b.example", "*.example"}, func(v *pushcontext.VirtualService) []svc {
+			return []svc{{host: "b.example", ns: "shop", ports: []model.Port{httpPort(80)}, edit: func(s *pushcontext.ShapeView) { only("other")(s); by(v)(s) }}}
+		}, 80, "*.example b.example"},
+		"a service that is seen": {[]string{"b.example", "*.example"}, func(v *pushcontext.VirtualService) []svc {
+			return []svc{{host: "b.example", ns: "shop", ports: []model.Port{httpPort(80)}, edit: func(s *pushcontext.ShapeView) { only("shop")(s); by(v)(s) }}}
+		}, 80, ""},
+		"a service of a narrower pattern": {[]string{"*.example"}, func(v *pushcontext.VirtualService) []svc {
+			return []svc{{host: "*.b.example", ns: "shop", ports: []model.Port{httpPort(80)}, edit: by(v)}}
+		}, 80, ""},
+		"all":           {[]string{"*"}, nil, 80, ""},
+		"an older rule": {[]string{"x.example", "y.example"}, nil, 80, "y.example"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := answers(t, "v", c.hosts)
+			services := []svc{{host: "other.test.example.net", ns: "shop", ports: []model.Port{httpPort(c.at)}}}
+			if c.services != nil {
+				services = append(services, c.services(v)...)
+			}
+			p := portView(c.at, newMesh(), services...)
+			if c.at == 80 {
+				routes := []*pushcontext.VirtualService{v}
+				if name == "an older rule" {
+					routes = []*pushcontext.VirtualService{older, v}
+				}
+				p = unclaimed(p, routes...)
+			}
+			m := &routev3.RouteConfiguration{}
+			for _, r := range build(t, gen.Routes{}, p, sidecar("c1", "shop")) {
+				m = decode(t, r).(*routev3.RouteConfiguration)
+			}
+			checkTable(t, m)
+			var got []string
+			for host, to := range leadsTo(m) {
+				name, _, _ := strings.Cut(host, ":")
+				if slices.Contains(c.hosts, name) && to == "→v" && !slices.ContainsFunc(p.Services, func(s *pushcontext.ShapeView) bool {
+					return s.Key.Host == name && s.Visible("c1", "shop") && hasPort(s, c.at)
+				}) {
+					got = append(got, name)
+				}
+			}
+			slices.Sort(got)
+			if d := cmp.Diff(c.want, strings.Join(got, " ")); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func hasPort(s *pushcontext.ShapeView, n uint16) bool {
+	_, ok := s.PortNumbered(n)
+	return ok
 }
 
 func TestUnknownHosts(t *testing.T) {
@@ -316,20 +400,5 @@ func TestEgressListenerForHTTP(t *testing.T) {
 		if got := m["tcp.example:80"]; got != want {
 			t.Errorf("%q: %q, want %q", protocol, got, want)
 		}
-	}
-}
-
-// A rule for every host is part of the table also where virtual hosts come one by one: a proxy that has two for "*" for
-// a moment refuses the table.
-func TestRuleForEveryHostIsInTheTable(t *testing.T) {
-	t.Parallel()
-	v := unclaimed(portView(80, newMesh(), cartService(nil)), answers(t, "rest", []string{"*", "a.example"}))
-	vhds := func(c *gen.Class) { c.VHDS = true }
-	if d := cmp.Diff(map[string]string{"*:80": "→rest"}, leadsTo(routeTable(t, v, sidecar("c1", "shop", vhds)))); d != "" {
-		t.Error(d)
-	}
-	got := names(t, gen.VirtualHosts{}, v, sidecar("c1", "shop", vhds))
-	if d := cmp.Diff([]string{"80/" + cartHost + ":80", "80/a.example:80"}, got); d != "" {
-		t.Error(d)
 	}
 }

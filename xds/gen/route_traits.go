@@ -59,8 +59,8 @@ func routingOf(v *pushcontext.PortView) *portRouting {
 			}
 			out.hashed(s)
 		}
-		for _, u := range v.Unclaimed {
-			out.add(u.VirtualService)
+		for _, vs := range v.Routes {
+			out.add(vs)
 		}
 		return out
 	}).(*portRouting)

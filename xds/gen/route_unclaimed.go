@@ -1,7 +1,9 @@
 package gen
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 
@@ -10,59 +12,103 @@ import (
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
-// unclaimedHost is a host of a VirtualService that no service has, or a pattern of hosts.
+// A host of a VirtualService that is no service's is a virtual host of its own, as with Istio: at port 80, and at the ports of
+// the services that the VirtualService is for besides. Which hosts are, each proxy has its own answer to: those of which it
+// sees a service with the port are that service's, and a pattern that stands for such services stands for no others.
+
+// unclaimedHost is such a host, or a pattern of hosts.
 type unclaimedHost struct {
 	host    string
 	address bool
 	routes  routeKey
 }
 
-// unclaimedHosts are those that the class has routes for, each once: the oldest VirtualService counts.
-func unclaimedHosts(v *pushcontext.PortView, c Class) []unclaimedHost {
-	if len(v.Unclaimed) == 0 || c.Type != Sidecar {
-		return nil
+// findUnclaimed finds them, each once: the oldest VirtualService that says something of the port counts.
+func (t *table) findUnclaimed() {
+	if t.class.Type != Sidecar {
+		return
 	}
-	var out []unclaimedHost
 	seen := map[string]bool{}
-	for _, u := range v.Unclaimed {
-		vs := u.VirtualService
-		if !vs.Export.Includes(c.Namespace) || !importsRoute(c.Scope, vs, v.Number) {
+	for _, vs := range routesBeside(t.view) {
+		if !vs.Export.Includes(t.class.Namespace) || !importsRoute(t.class.Scope, vs, t.view.Number) {
 			continue
 		}
-		k := routeKeyOf(vs, c)
-		for _, h := range u.Hosts {
-			if !headerText(h) || seen[canonical(h)] {
-				continue
-			}
-			seen[canonical(h)] = true
-			if k.applies(v.Number) {
-				x := unclaimedHost{host: h, routes: k}
-				x.address = hostAddress(h)
-				out = append(out, x)
+		hosts, served := t.split(vs)
+		if !served && t.view.Number != pushcontext.RoutedPort {
+			continue
+		}
+		k := routeKeyOf(vs, t.class)
+		if len(hosts) == 0 || !k.applies(t.view.Number) {
+			continue
+		}
+		for _, h := range hosts {
+			if headerText(h) && !seen[canonical(h)] {
+				seen[canonical(h)] = true
+				t.unclaimed = append(t.unclaimed, unclaimedHost{host: h, routes: k, address: hostAddress(h)})
 			}
 		}
 	}
-	return out
+}
+
+// split gives the hosts of a VirtualService that are no service's in the table, and whether it is for services there.
+func (t *table) split(vs *pushcontext.VirtualService) (hosts []string, served bool) {
+	for _, h := range vs.Hosts {
+		if !strings.HasPrefix(h, "*") {
+			i, claimed := t.named(h)
+			served = served || claimed && t.routed(i)
+			if !claimed {
+				hosts = append(hosts, h)
+			}
+			continue
+		}
+		claimed := false
+		for i := range t.placed.services {
+			s := t.placed.services[i].shape
+			if !pushcontext.HostMatches(h, s.Key.Host) {
+				continue
+			}
+			claimed = true
+			if served = served || t.routed(i) && virtualServiceFor(s.VirtualServices, t.class, t.view.Number) == vs; served {
+				break
+			}
+		}
+		if !claimed && h != everyHost {
+			hosts = append(hosts, h)
+		}
+	}
+	return hosts, served
+}
+
+// everyHost is for gateways only: the mesh says what is to become of unknown hosts.
+const everyHost = "*"
+
+// routesBeside gives the VirtualServices that may have hosts of no service at a port, oldest first.
+func routesBeside(v *pushcontext.PortView) []*pushcontext.VirtualService {
+	if v.Number == pushcontext.RoutedPort {
+		return v.Routes
+	}
+	return v.Derived().Do(pushcontext.MemoKey{Generator: memoBeside}, func() any {
+		var out []*pushcontext.VirtualService
+		known := map[*pushcontext.VirtualService]bool{}
+		for _, s := range v.Services {
+			for _, vs := range s.VirtualServices {
+				if len(vs.Hosts) > 1 && len(vs.Spec.GetHttp()) > 0 && !known[vs] {
+					known[vs] = true
+					out = append(out, vs)
+				}
+			}
+		}
+		slices.SortFunc(out, func(a, b *pushcontext.VirtualService) int {
+			return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Source.Object.Name, b.Source.Object.Name))
+		})
+		return out
+	}).([]*pushcontext.VirtualService)
 }
 
 // hostAddress reports whether a host is an address, as it stands in a Host header or bare.
 func hostAddress(h string) bool {
 	_, err := netip.ParseAddr(strings.Trim(h, "[]"))
 	return err == nil
-}
-
-// everyHost is the host of rules for all hosts that no other rule is for. Its virtual host is part of the table also
-// where others come one by one: it takes the place of the table's own, and Envoy refuses two of them.
-const everyHost = "*"
-
-// ruleForRest gives what a VirtualService in force says of every host; nil if there is none.
-func ruleForRest(v *pushcontext.PortView, c Class) *routev3.VirtualHost {
-	for _, u := range unclaimedHosts(v, c) {
-		if u.host == everyHost {
-			return u.virtualHost(v)
-		}
-	}
-	return nil
 }
 
 // unclaimedCache keeps the encoded virtual hosts of one VirtualService.

@@ -148,10 +148,7 @@ func tableRest(v *pushcontext.PortView, c Class) *routev3.RouteConfiguration {
 	if routingOf(v).bodies {
 		out.MaxDirectResponseBodySizeBytes = u32(maxDirectResponse)
 	}
-	switch rest := ruleForRest(v, c); {
-	case rest != nil:
-		out.VirtualHosts = []*routev3.VirtualHost{rest}
-	case c.Type == Sidecar: // to a router, an unknown host is not found
+	if c.Type == Sidecar { // to a router, an unknown host is not found
 		out.VirtualHosts = []*routev3.VirtualHost{unknownHost(c, v.Mesh)}
 	}
 	return out
