@@ -1,10 +1,10 @@
-// Package mcp is where hubs will exchange what they know over MCP, the Mesh Configuration Protocol:
-// Istio's configuration resources over xDS streams, delta and state of the world.
+// Package mcp holds what both ends of MCP, the Mesh Configuration Protocol, agree on: Istio's configuration resources over
+// xDS streams, delta or state of the world. (The letters also name an unrelated protocol of AI tools.)
 //
-// It will hold a client, which is a registry like any other (model.Registry: an upstream hub is one
-// provider in one cluster), a server, which is one more reader of the published snapshots, and the
-// envelope that both share.
+// A type URL is a bare "group/version/kind", such as "networking.istio.io/v1/ServiceEntry", without the prefix that other
+// xDS types have. Which version of a kind is asked for has changed with Istio's releases, while the content is the same: the
+// versions of a kind are aliases ([Kind]). Each object travels in an istio.mcp.v1alpha1.Resource ([Resource]), but for the
+// mesh-wide settings, which are the message itself.
 //
-// Nothing is here yet. `isthmus serve` refuses to start with --mcp-addr set, and there is no provider
-// that reads another hub.
+// [github.com/isthmus-mesh/isthmus/mcp/client] is the registry that reads a server; mcptest is a server for tests.
 package mcp

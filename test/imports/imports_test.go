@@ -33,7 +33,7 @@ var rules = map[string][]string{
 	"kubeapi":         {},
 	"clusters":        {"clusters/...", "secrets", "kubeapi", "aggregate/model", "api/..."},
 	"mcp":             {"mcp", "aggregate/model"},
-	"mcp/client":      {"mcp", "aggregate/model"},
+	"mcp/client":      {"mcp", "clusters/kube", "aggregate/model"}, // an object is converted like one from an API server
 	"mcp/server":      {"mcp", "pushcontext/...", "aggregate/model"},
 	"mcp/mcptest":     {"mcp"},
 	"secrets":         {"secrets/...", "kubeapi"},

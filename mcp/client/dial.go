@@ -1,0 +1,132 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+)
+
+// TLS is how a server is verified, and what it is shown. Files are read for each connection, so that they may rotate.
+type TLS struct {
+	CA         string // file of the authorities that vouch for the server, or their PEM itself; those of the machine if empty
+	Cert, Key  string // files of what the client shows (mutual TLS); nothing if empty
+	ServerName string // that the server must have a certificate for; the host of the address if empty
+	// SubjectAltNames are those of which the certificate must have one, in place of the server name.
+	SubjectAltNames []string
+	Insecure        bool // the server is not verified
+}
+
+const pemStart = "-----BEGIN"
+
+func (t *TLS) config() (*tls.Config, error) {
+	c := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.Insecure, MinVersion: tls.VersionTLS12}
+	if t.CA != "" {
+		pem := []byte(t.CA)
+		if !strings.HasPrefix(strings.TrimSpace(t.CA), pemStart) {
+			var err error
+			if pem, err = os.ReadFile(t.CA); err != nil {
+				return nil, fmt.Errorf("authorities of the server: %w", err)
+			}
+		}
+		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, errNoAuthority
+		}
+	}
+	if t.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return nil, fmt.Errorf("certificate of the client: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	if len(t.SubjectAltNames) > 0 && !t.Insecure {
+		c.InsecureSkipVerify = true // by its own rule
+		c.VerifyConnection = func(s tls.ConnectionState) error { return t.verify(c.RootCAs, s) }
+	}
+	return c, nil
+}
+
+// verify checks the chain as usual, and the names of the certificate against SubjectAltNames.
+func (t *TLS) verify(roots *x509.CertPool, s tls.ConnectionState) error {
+	if len(s.PeerCertificates) == 0 {
+		return errNoAltName
+	}
+	leaf, between := s.PeerCertificates[0], x509.NewCertPool()
+	for _, c := range s.PeerCertificates[1:] {
+		between.AddCert(c)
+	}
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between}); err != nil {
+		return err
+	}
+	names := slices.Clone(leaf.DNSNames)
+	for _, u := range leaf.URIs {
+		names = append(names, u.String())
+	}
+	for _, ip := range leaf.IPAddresses {
+		names = append(names, ip.String())
+	}
+	if !slices.ContainsFunc(names, func(n string) bool { return slices.Contains(t.SubjectAltNames, n) }) {
+		return errNoAltName
+	}
+	return nil
+}
+
+var (
+	errNoAuthority = errors.New("authorities of the server: there is no certificate in what is given")
+	errNoAltName   = errors.New("the server's certificate has none of the subject alternative names")
+	errToken       = errors.New("the file of the token is empty")
+)
+
+// bearer shows the token in a file.
+type bearer string
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (file bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	token, err := os.ReadFile(string(file))
+	if err != nil {
+		return nil, fmt.Errorf("token: %w", err)
+	}
+	text := strings.TrimSpace(string(token))
+	if text == "" {
+		return nil, errToken
+	}
+	return map[string]string{"authorization": "Bearer " + text}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials.
+func (bearer) RequireTransportSecurity() bool { return true }
+
+// dial gives a connection that is made when it is first used.
+func (o *Options) dial(address string) (*grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	if o.TLS != nil {
+		cfg, err := o.TLS.config()
+		if err != nil {
+			return nil, err
+		}
+		creds = credentials.NewTLS(cfg)
+	}
+	opts := []grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return o.Dial(ctx, address) }),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.Limits.MessageBytes)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.WithDisableServiceConfig(), grpc.WithUserAgent("isthmus"),
+	}
+	if o.TokenFile != "" {
+		opts = append(opts, grpc.WithPerRPCCredentials(bearer(o.TokenFile)))
+	}
+	return grpc.NewClient("passthrough:///"+address, opts...)
+}

@@ -1,0 +1,155 @@
+package client
+
+import (
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters/kube"
+	"github.com/isthmus-mesh/isthmus/mcp"
+)
+
+// kind is what is known of one kind of configuration. Of its type URLs the newest is asked for first; while those that were
+// asked for are empty, so is the next older one. What there is of the kind is the union of those asked for.
+type kind struct {
+	mcp.Kind
+	feeds   []*feed
+	applied map[string]*item    // what is in force, by "namespace/name"
+	touched map[string]struct{} // names of what may differ from that
+
+	// Of the stream at hand.
+	asked   int       // so many of the feeds
+	settled bool      // all that were asked for have answered, and one of them has something or all are asked for
+	doubt   bool      // nothing has been put in force in this stream, and there was something before
+	held    time.Time // until when an empty kind is not believed; zero if it is not in doubt
+}
+
+// feed is one type URL.
+type feed struct {
+	url     string
+	kind    *kind
+	at      int               // in kind.feeds
+	objects map[string]*item  // what the server last had under it
+	origin  string            // address of the server whose versions these are
+	faults  map[string]string // what can't be used, by name; "" for what has none
+
+	// Of the stream at hand.
+	answered bool
+	accepted string // version that was accepted last
+	refusals int    // in a row, of the same content
+}
+
+func newKinds() (kinds []*kind, byURL map[string]*feed) {
+	byURL = map[string]*feed{}
+	for _, k := range mcp.Kinds() {
+		x := &kind{Kind: k, applied: map[string]*item{}, touched: map[string]struct{}{}}
+		for i, url := range k.TypeURLs() {
+			f := &feed{url: url, kind: x, at: i, objects: map[string]*item{}, faults: map[string]string{}}
+			x.feeds = append(x.feeds, f)
+			byURL[url] = f
+		}
+		kinds = append(kinds, x)
+	}
+	return kinds, byURL
+}
+
+// begin forgets what was of the stream before.
+func (k *kind) begin(again bool) {
+	k.asked, k.settled, k.doubt, k.held = 0, false, again && len(k.applied) > 0, time.Time{}
+	for _, f := range k.feeds {
+		f.answered, f.accepted, f.refusals = false, "", 0
+	}
+}
+
+// next gives the type URL to ask for now, nil if there is none.
+func (k *kind) next() *feed {
+	if k.settled || k.asked == len(k.feeds) {
+		return nil
+	}
+	for _, f := range k.feeds[:k.asked] {
+		if !f.answered || len(f.objects) > 0 {
+			return nil
+		}
+	}
+	k.asked++
+	return k.feeds[k.asked-1]
+}
+
+// said reports whether the server has said what there is. Enough means that what was not answered will not be.
+func (k *kind) said(enough bool) bool {
+	answered, some := 0, false
+	for _, f := range k.feeds[:k.asked] {
+		if f.answered {
+			answered++
+			some = some || len(f.objects) > 0
+		}
+	}
+	if enough {
+		return answered > 0
+	}
+	return answered == k.asked && (some || k.asked == len(k.feeds))
+}
+
+// find gives what is to be in force under a name, nil if nothing is. Of two the newer version's counts.
+func (k *kind) find(name string) *item {
+	for _, f := range k.feeds {
+		if it := f.objects[name]; it != nil && it.skip == skipNot {
+			return it
+		}
+	}
+	return nil
+}
+
+// empty reports whether nothing is to be in force.
+func (k *kind) empty() bool {
+	for _, f := range k.feeds {
+		for _, it := range f.objects {
+			if it.skip == skipNot {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// change makes what the server has what is in force, and gives the difference.
+func (k *kind) change() (set []kube.Object, del []model.ObjectKey) {
+	for name := range k.touched {
+		old, now := k.applied[name], k.find(name)
+		switch {
+		case old == now:
+		case now == nil:
+			del = append(del, old.object.Ref)
+			delete(k.applied, name)
+		default:
+			set = append(set, now.object)
+			k.applied[name] = now
+		}
+	}
+	clear(k.touched)
+	return set, del
+}
+
+// versions are what the feed holds, for a server that is to say what differs. Versions of another server mean nothing to
+// this one, and a counter may have begun anew when it restarted: such ones are left blank, and it sends the object again.
+func (f *feed) versions(address string) map[string]string {
+	if len(f.objects) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(f.objects))
+	for name, it := range f.objects {
+		if out[name] = ""; f.origin == address && !counter(it.version) {
+			out[name] = it.version
+		}
+	}
+	return out
+}
+
+// counter reports whether a version is a number.
+func counter(version string) bool {
+	for _, c := range version {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,124 @@
+package client
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
+
+// maxProblems bounds what a server can make us tell of its faults.
+const maxProblems = 200
+
+// report tells the state of the contact, and what can't be used, if that is news.
+func (r *run) report(now time.Time) {
+	next := model.Status{State: model.StateSyncing, Since: now, Err: r.why}
+	switch {
+	case r.synced && r.why != "":
+		next.State = model.StateStale
+	case r.synced:
+		next.State = model.StateLive
+	}
+	if next, news := r.reporter.next(next, r.problems(now)); news {
+		r.out.Status(next)
+	}
+}
+
+// problems lists what is wrong, in any order.
+func (r *run) problems(now time.Time) (out []model.Problem) {
+	add := func(item, format string, a ...any) {
+		out = append(out, model.Problem{Item: item, Reason: fmt.Sprintf(format, a...)})
+	}
+	for ref, reasons := range r.store.Problems() {
+		for _, why := range reasons {
+			add(ref.String(), "%s", why)
+		}
+	}
+	for _, k := range r.kinds {
+		if k.held.After(now) {
+			add(k.Name, "the server says right after it was connected to that there is none any more: the %d that there were stay until %s", len(k.applied), k.held.UTC().Format(time.RFC3339))
+		}
+		if r.live && !k.settled {
+			add(k.Name, "the server does not answer for this kind: what was known of it stays")
+		}
+		for _, f := range k.feeds {
+			for name, why := range f.faults {
+				add(strings.Trim(k.Name+"/"+name, "/"), "%s", why)
+			}
+		}
+	}
+	return out
+}
+
+// reporter turns what is known into a status, and logs each change and each problem once. Owned by the run.
+type reporter struct {
+	log    *slog.Logger
+	status model.Status
+}
+
+// next gives the status and whether it differs from the last one.
+func (r *reporter) next(s model.Status, problems []model.Problem) (model.Status, bool) {
+	before := r.status
+	s.Problems = listed(s.Since, problems, before.Problems)
+	if s.State == before.State {
+		s.Since = before.Since
+	}
+	if s.State == before.State && s.Err == before.Err && slices.Equal(s.Problems, before.Problems) {
+		return before, false
+	}
+	r.announce(before, s)
+	r.status = s
+	return s, true
+}
+
+// listed sorts problems, keeps the first, and gives each the time at which it was first seen.
+func listed(now time.Time, problems, before []model.Problem) []model.Problem {
+	slices.SortFunc(problems, func(a, b model.Problem) int {
+		return cmp.Or(strings.Compare(a.Item, b.Item), strings.Compare(a.Reason, b.Reason))
+	})
+	problems = slices.Compact(problems)
+	if more := len(problems) - maxProblems; more > 0 {
+		problems = append(problems[:maxProblems:maxProblems], model.Problem{Reason: fmt.Sprintf("%d more problems are not listed", more)})
+	}
+	since := make(map[[2]string]time.Time, len(before))
+	for _, p := range before {
+		since[[2]string{p.Item, p.Reason}] = p.Since
+	}
+	for i, p := range problems {
+		problems[i].Since = cmp.Or(since[[2]string{p.Item, p.Reason}], now)
+	}
+	return problems
+}
+
+func (r *reporter) announce(before, now model.Status) {
+	switch {
+	case now.Err != "" && now.Err != before.Err && now.State == model.StateSyncing:
+		r.log.Warn("MCP server can't be read yet; it is tried again", "err", now.Err)
+	case now.Err != "" && now.Err != before.Err:
+		r.log.Warn("contact with the MCP server is lost; what is known stays, and it is tried again", "err", now.Err)
+	case now.State == model.StateLive && before.State == model.StateStale:
+		r.log.Info("contact with the MCP server is back", "after", now.Since.Sub(before.Since).Round(time.Millisecond))
+	case now.State == model.StateLive && before.State != model.StateLive:
+		r.log.Info("MCP server has been read")
+	}
+	for _, p := range now.Problems {
+		if !slices.ContainsFunc(before.Problems, func(o model.Problem) bool { return o.Item == p.Item && o.Reason == p.Reason }) {
+			r.log.Warn("problem with what an MCP server says", "object", p.Item, "reason", p.Reason)
+		}
+	}
+}
+
+// reason is why a stream ended, in words.
+func reason(err error) string {
+	s, ok := status.FromError(err)
+	if !ok {
+		return err.Error()
+	}
+	return fmt.Sprintf("%s (%s)", s.Message(), s.Code())
+}
