@@ -1,0 +1,85 @@
+package nacos
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters/foreign"
+)
+
+// What a bridge that writes other registries' services into Nacos marks its instances with. They are read at their source.
+const (
+	echoKey   = "register-resource"
+	echoValue = "mcp-bridge"
+)
+
+// naming is what names of hosts need.
+type naming struct {
+	namespaces map[string]string // what namespaces are called, by id
+	honour     bool              // the protection threshold
+}
+
+// convert gives the service that an answer tells of. ok is false if all its instances are echoes of other registries: it is no service of this one.
+func (n naming) convert(name serviceName, info *serviceInfo) (out foreign.Service, ok bool) {
+	out = foreign.Service{
+		Key: name.String(), Name: name.name,
+		Suffix: name.group + "." + cmp.Or(n.namespaces[name.namespace], name.namespace) + ".nacos",
+	}
+	for i := range info.Hosts {
+		if h := &info.Hosts[i]; h.Metadata[echoKey] != echoValue {
+			out.Instances = append(out.Instances, n.instance(h, info.Protected))
+		}
+	}
+	return out, len(out.Instances) > 0 || len(info.Hosts) == 0
+}
+
+// instance makes an instance. Where the server says that all are healthy since too few are, nothing is known of this one's own health.
+func (n naming) instance(h *instance, protected bool) foreign.Instance {
+	out := foreign.Instance{
+		ID: cmp.Or(h.ID, fmt.Sprintf("%s#%d#%s", h.IP, h.Port, h.Cluster)), Address: h.IP,
+		Weight: weight(h.Weight), Disabled: !h.Enabled, Cluster: h.Cluster, Metadata: h.Metadata,
+	}
+	if h.Port > 0 && h.Port <= math.MaxUint16 {
+		out.Port = uint16(h.Port)
+	}
+	if out.Health = model.Unhealthy; h.Healthy && (!protected || n.honour) {
+		out.Health = model.Healthy
+	}
+	return out
+}
+
+// weight is that of an instance; what is no weight is none.
+func weight(w float64) float64 {
+	if !(w > 0) || math.IsInf(w, 0) {
+		return 0
+	}
+	return w
+}
+
+// sameInfo reports whether two answers say the same of a service, in whatever order.
+func sameInfo(a, b *serviceInfo) bool {
+	if a == nil || b == nil || a.Protected != b.Protected || len(a.Hosts) != len(b.Hosts) {
+		return a == b
+	}
+	byID := make(map[string]*instance, len(a.Hosts))
+	for i := range a.Hosts {
+		byID[a.Hosts[i].identity()] = &a.Hosts[i]
+	}
+	for i := range b.Hosts {
+		if old := byID[b.Hosts[i].identity()]; old == nil || !old.same(&b.Hosts[i]) {
+			return false
+		}
+	}
+	return len(byID) == len(b.Hosts)
+}
+
+func (h *instance) identity() string {
+	return fmt.Sprintf("%s %s %d %s", h.ID, h.IP, h.Port, h.Cluster)
+}
+
+func (h *instance) same(o *instance) bool {
+	return h.Weight == o.Weight && h.Healthy == o.Healthy && h.Enabled == o.Enabled && maps.Equal(h.Metadata, o.Metadata)
+}

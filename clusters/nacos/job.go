@@ -1,0 +1,93 @@
+package nacos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+const (
+	pageSize  = 500     // names in one page of a list
+	maxNames  = 200_000 // of one group
+	listTries = 3       // of a list that changes while it is read
+)
+
+// errPartial is a list that is not whole: it says nothing of the names that are not in it.
+var errPartial = errors.New("the list changed while it was read")
+
+// list reads the names of a group's services, all of them or none.
+func (s *session) list(ctx context.Context, sc scope) (names []string, err error) {
+	for range listTries {
+		if names, err = s.pages(ctx, sc); !errors.Is(err, errPartial) {
+			return names, err
+		}
+	}
+	return nil, err
+}
+
+// pages reads a list once. It is whole if every page gives the same number of names, and that many different ones came.
+func (s *session) pages(ctx context.Context, sc scope) ([]string, error) {
+	seen := map[string]bool{}
+	var out []string
+	total := -1
+	for page := 1; total < 0 || (page-1)*pageSize < total; page++ {
+		var r listResponse
+		req := listRequest{request: request{Module: "naming", Namespace: sc.namespace, Group: sc.group}, PageNo: page, PageSize: pageSize}
+		if err := s.call(ctx, classList, sc.group, "", req, &r); err != nil {
+			return nil, err
+		}
+		if total >= 0 && total != r.Count {
+			return nil, errPartial
+		}
+		if total = r.Count; total < 0 || total > maxNames {
+			return nil, fmt.Errorf("a list of %d names; at most %d are read", total, maxNames)
+		}
+		for _, n := range r.Names {
+			n = plainName(sc.group, n)
+			if seen[n] || len(out) == total {
+				return nil, errPartial
+			}
+			seen[n], out = true, append(out, n)
+		}
+	}
+	if len(out) != total {
+		return nil, errPartial
+	}
+	return out, nil
+}
+
+func (n serviceName) request() request {
+	return request{Module: "naming", Namespace: n.namespace, Service: n.name, Group: n.group}
+}
+
+// subscribe asks to be told of a service, and gives what it is now.
+func (s *session) subscribe(ctx context.Context, n serviceName) (*serviceInfo, error) {
+	return s.info(ctx, classSubscribe, n, subscribeRequest{request: n.request(), Subscribe: true})
+}
+
+// unsubscribe asks to be told no more.
+func (s *session) unsubscribe(ctx context.Context, n serviceName) error {
+	return s.call(ctx, classSubscribe, n.group, n.name, subscribeRequest{request: n.request()}, nil)
+}
+
+// query gives what a service is now. One that does not exist has no instances.
+func (s *session) query(ctx context.Context, n serviceName) (*serviceInfo, error) {
+	return s.info(ctx, classQuery, n, queryRequest{request: n.request()})
+}
+
+func (s *session) info(ctx context.Context, class string, n serviceName, body any) (*serviceInfo, error) {
+	var r infoResponse
+	if err := s.call(ctx, class, n.group, n.name, body, &r); err != nil {
+		return nil, err
+	}
+	if r.Info == nil {
+		return nil, fmt.Errorf("%s: the answer holds no service", class)
+	}
+	return r.Info, nil
+}
+
+// fuzzyWatch asks to be told of the names of a group's services.
+func (s *session) fuzzyWatch(ctx context.Context, sc scope) error {
+	req := fuzzyRequest{request: request{Module: "naming", Namespace: sc.namespace}, Pattern: sc.pattern(), Watch: watchTypeWatch, Initializing: true, Received: []string{}}
+	return s.call(ctx, classFuzzyWatch, sc.group, "", req, nil)
+}

@@ -1,0 +1,86 @@
+package nacos
+
+import (
+	"cmp"
+	"strings"
+
+	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
+)
+
+const (
+	publicNamespace = "public"
+	defaultGroup    = "DEFAULT_GROUP"
+	consumerPrefix  = "consumers:" // what Dubbo's consumers register as
+)
+
+// serviceName is what identifies a service within Nacos.
+type serviceName struct{ namespace, group, name string }
+
+// String is the key of the service within its registry. Namespaces are part of it only where they are not the usual one; no id has a slash.
+func (n serviceName) String() string {
+	key := n.group + serviceKeySeparator + n.name
+	if n.namespace == publicNamespace {
+		return key
+	}
+	return n.namespace + "/" + key
+}
+
+// parseServiceKey reads "namespace@@group@@service".
+func parseServiceKey(key string) (serviceName, bool) {
+	parts := strings.SplitN(key, serviceKeySeparator, 3)
+	if len(parts) != 3 || parts[1] == "" || parts[2] == "" {
+		return serviceName{}, false
+	}
+	return serviceName{cmp.Or(parts[0], publicNamespace), parts[1], parts[2]}, true
+}
+
+// plainName takes the group off a name that may have it in front.
+func plainName(group, name string) string {
+	return strings.TrimPrefix(name, group+serviceKeySeparator)
+}
+
+// name is the service that a notification is about.
+func (n *notice) name() serviceName {
+	group, name := n.Group, n.Service
+	if n.Info != nil {
+		group, name = cmp.Or(group, n.Info.Group), cmp.Or(name, n.Info.Name)
+	}
+	if g, rest, ok := strings.Cut(name, serviceKeySeparator); ok && (group == "" || g == group) {
+		group, name = g, rest
+	}
+	return serviceName{cmp.Or(n.Namespace, publicNamespace), group, name}
+}
+
+// scope is one group of one namespace: what a list is about.
+type scope struct{ namespace, group string }
+
+func (s scope) String() string { return "namespace " + s.namespace + ", group " + s.group }
+
+func (s scope) pattern() string { return s.namespace + ">>" + s.group + ">>*" }
+
+// scopes are those of a spec.
+func scopes(spec *api.NacosSpec) (out []scope) {
+	seen := map[scope]bool{}
+	for _, ns := range orDefault(spec.Namespaces, publicNamespace) {
+		for _, group := range orDefault(spec.Groups, defaultGroup) {
+			s := scope{cmp.Or(ns, publicNamespace), cmp.Or(group, defaultGroup)}
+			if !seen[s] {
+				out = append(out, s)
+			}
+			seen[s] = true
+		}
+	}
+	return out
+}
+
+func orDefault(list []string, def string) []string {
+	if len(list) == 0 {
+		return []string{def}
+	}
+	return list
+}
+
+// realService tells services from what else is registered as one.
+func realService(name string) bool {
+	return strings.TrimSpace(name) != "" && !strings.HasPrefix(name, consumerPrefix)
+}

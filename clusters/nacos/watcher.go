@@ -1,0 +1,341 @@
+package nacos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters/foreign"
+)
+
+// publisher is foreign.Publisher.
+type publisher interface {
+	Replace([]foreign.Service)
+	Put(...foreign.Service)
+	Delete(...string)
+	Status(model.Status)
+}
+
+// watcher is what one run of a registry knows. It belongs to the goroutine of the run: sessions give it events, and nobody locks it.
+type watcher struct {
+	settings
+	pub     publisher
+	log     *slog.Logger
+	metrics *metrics
+
+	scopes    map[scope]*names
+	services  map[serviceName]*service
+	published bool // Replace was called
+	status    model.Status
+	tooMany   int // services that are left out since there are more than the limit
+
+	// What follows belongs to one session.
+	session   *session
+	live      bool // all that is known was asked for anew
+	unsettled int  // services that are not settled
+	todo      queue
+	running   int // tasks
+	timeouts  int // in a row
+	later     agenda
+	round     round
+	dirty     map[serviceName]time.Time // to be published, and when the first notice of it came; zero if it was read
+}
+
+// names is what is known of one scope.
+type names struct {
+	scope    scope
+	complete bool      // in this session the list was read, or is denied
+	since    time.Time // when the last complete list was begun: until then every name is known
+	watched  bool      // the server tells of names in this session
+	count    int       // of services
+	failures int
+	problem  model.Problem
+}
+
+// service is what is known of one service.
+type service struct {
+	name     serviceName
+	added    time.Time
+	info     *serviceInfo // the last; nil if there was none yet
+	settled  bool         // in this session: there was an answer, or none is expected
+	pushes   int          // notifications in this session
+	suspect  bool         // a read says something else than the last notification
+	failures int
+	problem  model.Problem
+}
+
+func newWatcher(s settings, pub publisher, m *metrics) *watcher {
+	w := &watcher{
+		settings: s, pub: pub, log: s.log, metrics: m,
+		scopes: map[scope]*names{}, services: map[serviceName]*service{}, dirty: map[serviceName]time.Time{}, todo: newQueue(),
+	}
+	for _, sc := range s.scopes {
+		w.scopes[sc] = &names{scope: sc}
+	}
+	w.setStatus(model.StateSyncing, "")
+	return w
+}
+
+// follow keeps what is known up to date over a session, until that ends.
+func (w *watcher) follow(s *session) error {
+	w.begin(s)
+	alarm := time.NewTimer(0)
+	defer alarm.Stop()
+	for {
+		w.start()
+		w.flush()
+		alarm.Reset(w.wakeAt().Sub(w.clock()))
+		select {
+		case f := <-s.events:
+			f(w)
+			w.drain()
+		case <-alarm.C:
+			w.due()
+		case <-s.ctx.Done():
+			return context.Cause(s.ctx)
+		}
+	}
+}
+
+// begin asks for everything, known services first.
+func (w *watcher) begin(s *session) {
+	w.session, w.live, w.running, w.timeouts, w.unsettled = s, false, 0, 0, len(w.services)
+	w.todo, w.later, w.round = newQueue(), agenda{}, round{}
+	for _, sc := range w.settings.scopes {
+		w.scopes[sc].complete, w.scopes[sc].watched, w.scopes[sc].failures = false, false, 0
+		w.todo.add(task{kind: listNames, scope: sc})
+	}
+	for n, svc := range w.services {
+		svc.settled, svc.pushes, svc.suspect, svc.failures = false, 0, false, 0
+		w.todo.add(task{kind: subscribe, service: n})
+	}
+}
+
+// drain takes what else has come, so that it is published together.
+func (w *watcher) drain() {
+	for range cap(w.session.events) {
+		select {
+		case f := <-w.session.events:
+			f(w)
+		default:
+			return
+		}
+	}
+}
+
+// flush publishes what has changed, and tells when everything was asked for.
+func (w *watcher) flush() {
+	if !w.live && w.settled() {
+		w.synced()
+	}
+	if !w.published || len(w.dirty) == 0 {
+		return
+	}
+	var puts []foreign.Service
+	var gone []string
+	for n := range w.dirty {
+		if out, ok := w.naming.convert(n, w.services[n].info); ok {
+			puts = append(puts, out)
+		} else {
+			gone = append(gone, n.String())
+		}
+	}
+	w.pub.Delete(gone...)
+	w.pub.Put(puts...)
+	for _, at := range w.dirty {
+		w.metrics.put(at)
+	}
+	clear(w.dirty)
+}
+
+// settled reports whether nothing that was asked for at the beginning is still open.
+func (w *watcher) settled() bool {
+	if w.unsettled > 0 {
+		return false
+	}
+	denied := 0
+	for _, n := range w.scopes {
+		if !n.complete {
+			return false
+		}
+		if n.problem.Reason != "" {
+			denied++
+		}
+	}
+	return denied < len(w.scopes) // else it is not the scopes that are wrong, but the credentials
+}
+
+func (w *watcher) synced() {
+	w.live = true
+	if !w.published {
+		w.published = true
+		w.pub.Replace(w.everything())
+		clear(w.dirty)
+	}
+	w.setStatus(model.StateLive, "")
+	w.metrics.watches(len(w.services))
+	w.round = round{over: w.timing.settle, next: w.clock().Add(w.timing.settle)}
+}
+
+// everything is all services of which something is known.
+func (w *watcher) everything() (out []foreign.Service) {
+	for n, svc := range w.services {
+		if svc.info == nil {
+			continue
+		}
+		if s, ok := w.naming.convert(n, svc.info); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// discover takes note of a service.
+func (w *watcher) discover(n serviceName) {
+	names := w.scopes[scope{n.namespace, n.group}]
+	if names == nil || w.services[n] != nil || !realService(n.name) || !w.filter.Takes(n.name) {
+		return
+	}
+	if len(w.services) >= w.maxServices {
+		w.tooMany++
+		return
+	}
+	w.services[n] = &service{name: n, added: w.clock()}
+	w.unsettled++
+	names.count++
+	w.todo.add(task{kind: subscribe, service: n})
+	if w.live {
+		w.metrics.discovered(names, w.clock())
+	}
+}
+
+// forget takes a service away.
+func (w *watcher) forget(svc *service) {
+	delete(w.services, svc.name)
+	delete(w.dirty, svc.name)
+	w.scopes[scope{svc.name.namespace, svc.name.group}].count--
+	w.settle(svc)
+	w.todo.drop(svc.name)
+	w.later.drop(svc.name)
+	w.clearProblem(&svc.problem)
+	if w.published {
+		w.pub.Delete(svc.name.String())
+	}
+	w.todo.add(task{kind: leave, service: svc.name})
+}
+
+// take makes an answer, or a notice that came at a time, what is known of a service.
+func (w *watcher) take(svc *service, info *serviceInfo, at time.Time) {
+	switch {
+	case sameInfo(svc.info, info):
+		if !at.IsZero() {
+			w.metrics.unchanged()
+		}
+	case w.dirty[svc.name].IsZero():
+		w.dirty[svc.name] = at
+	}
+	svc.info = info
+}
+
+func (w *watcher) settle(svc *service) {
+	if !svc.settled {
+		svc.settled = true
+		w.unsettled--
+	}
+}
+
+// able is told what the server can do besides what all can.
+func (w *watcher) able(abilities map[string]bool) {
+	if !abilities[abilityFuzzyWatch] {
+		return
+	}
+	for _, sc := range w.settings.scopes {
+		w.todo.add(task{kind: watchNames, scope: sc})
+	}
+}
+
+// pushed is a notification. They come in order; when a server made them says nothing, since its clock may be wrong.
+func (w *watcher) pushed(n serviceName, info *serviceInfo, at time.Time) {
+	svc := w.services[n]
+	if svc == nil || info == nil {
+		return // it was left meanwhile
+	}
+	svc.pushes++
+	svc.suspect = false
+	w.take(svc, info, at)
+}
+
+// named is a notification of names that came or went. Servers say that a service goes when its last instance does, though it may stay
+// without any: the list tells.
+func (w *watcher) named(changes []fuzzyContext) {
+	for _, c := range changes {
+		n, ok := parseServiceKey(c.Key)
+		switch {
+		case !ok:
+		case c.Changed == fuzzyAddService:
+			w.discover(n)
+		case c.Changed == fuzzyDeleteService && w.services[n] != nil:
+			w.later.add(task{kind: listNames, scope: scope{n.namespace, n.group}}, w.clock().Add(w.timing.relist))
+		}
+	}
+}
+
+func (w *watcher) setStatus(s model.State, err string) {
+	if w.status.State != s {
+		w.status.State, w.status.Since = s, w.clock()
+	}
+	w.status.Err = err
+	w.report()
+}
+
+// report says how things are.
+func (w *watcher) report() {
+	out := w.status
+	for _, n := range w.scopes {
+		if n.problem.Reason != "" {
+			out.Problems = append(out.Problems, n.problem)
+		}
+	}
+	for _, svc := range w.services {
+		if svc.problem.Reason != "" {
+			out.Problems = append(out.Problems, svc.problem)
+		}
+	}
+	if w.tooMany > 0 {
+		out.Problems = append(out.Problems, model.Problem{Item: "services", Reason: fmt.Sprintf("%d services are left out: at most %d (limits.maxServices) are read", w.tooMany, w.maxServices)})
+	}
+	slices.SortFunc(out.Problems, func(a, b model.Problem) int { return strings.Compare(a.Item, b.Item) })
+	w.pub.Status(out)
+}
+
+func (w *watcher) setProblem(p *model.Problem, item, reason string) {
+	if p.Reason != reason {
+		*p = model.Problem{Item: item, Reason: reason, Since: w.clock()}
+		w.report()
+	}
+}
+
+func (w *watcher) clearProblem(p *model.Problem) {
+	if p.Reason != "" {
+		*p = model.Problem{}
+		w.report()
+	}
+}
+
+// lost is told that a session has ended, or that there was none.
+func (w *watcher) lost(err error) {
+	w.session, w.live = nil, false
+	state := model.StateSyncing
+	if w.published {
+		state = model.StateStale
+	}
+	if errors.Is(err, errDenied) {
+		err = fmt.Errorf("the credentials are not accepted: %w", err)
+	}
+	w.setStatus(state, err.Error())
+}

@@ -1,0 +1,287 @@
+package nacos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	settleTries = 3 // requests about one service that fail, before the rest is published without it
+	maxTimeouts = 5 // requests in a row without answer, before a session is given up
+	// fuzzyLimit is how many names a scope may have before its list is read as if the server did not tell of names: by default it tells of
+	// 500 and says nothing of the rest.
+	fuzzyLimit = 400
+)
+
+// work says how the tasks of a kind are done: by ask, in a goroutine of its own, whose result is a function that the watcher's
+// goroutine calls.
+var work = [kinds]func(w *watcher, t task) func(context.Context, *session) func(){
+	listNames:  (*watcher).list,
+	watchNames: (*watcher).watch,
+	subscribe:  (*watcher).subscribe,
+	confirm:    (*watcher).confirm,
+	leave:      (*watcher).leave,
+	verify:     (*watcher).verify,
+}
+
+// start starts as many tasks as may run at once.
+func (w *watcher) start() {
+	for w.running < w.concurrency {
+		t, ok := w.todo.next()
+		if !ok {
+			return
+		}
+		ask := work[t.kind](w, t)
+		if ask == nil {
+			continue
+		}
+		w.running++
+		s := w.session
+		s.work.Go(func() {
+			done := ask(s.ctx, s)
+			s.tell(func(w *watcher) {
+				w.running--
+				done()
+			})
+		})
+	}
+}
+
+// answered counts requests that get no answer. If none does any more, the session is no good, whatever signs of life it gives.
+func (w *watcher) answered(err error) {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		w.timeouts = 0
+		return
+	}
+	if w.timeouts++; w.timeouts == maxTimeouts {
+		w.session.end(fmt.Errorf("%d requests in a row were not answered", maxTimeouts))
+	}
+}
+
+func (w *watcher) list(t task) func(context.Context, *session) func() {
+	begun := w.clock()
+	return func(ctx context.Context, s *session) func() {
+		names, err := s.list(ctx, t.scope)
+		return func() {
+			w.answered(err)
+			w.listed(w.scopes[t.scope], begun, names, err)
+		}
+	}
+}
+
+// listed takes a list. One that could not be read says nothing.
+func (w *watcher) listed(n *names, begun time.Time, list []string, err error) {
+	again := task{kind: listNames, scope: n.scope}
+	if err != nil {
+		n.failures++
+		if denied := errors.Is(err, errDenied); denied || n.failures >= settleTries {
+			w.setProblem(&n.problem, n.scope.String(), "its services can't be listed: "+err.Error())
+			n.complete = n.complete || denied
+		}
+		if !w.live {
+			w.setStatus(w.status.State, err.Error())
+		}
+		w.later.add(again, w.clock().Add(w.backoff(n.failures)))
+		return
+	}
+	w.clearProblem(&n.problem)
+	w.tooMany = 0
+	n.failures = 0
+	for _, name := range slices.Sorted(slices.Values(list)) {
+		w.discover(serviceName{n.scope.namespace, n.scope.group, name})
+	}
+	empty := w.compare(n.scope, begun, list)
+	n.complete, n.since = true, begun
+	every := w.interval
+	if n.watched && n.count < fuzzyLimit && !empty {
+		every = w.timing.reconcile
+	}
+	w.later.add(again, w.clock().Add(jittered(every)))
+}
+
+// compare asks about services that were known when a list was begun, and are not in it. It reports whether some have no instance:
+// that they go is told by no notification.
+func (w *watcher) compare(sc scope, begun time.Time, list []string) (empty bool) {
+	there := make(map[string]bool, len(list))
+	for _, name := range list {
+		there[name] = true
+	}
+	for n, svc := range w.services {
+		if (scope{n.namespace, n.group}) != sc {
+			continue
+		}
+		empty = empty || svc.info != nil && len(svc.info.Hosts) == 0
+		if !there[n.name] && svc.added.Before(begun) {
+			w.todo.add(task{kind: confirm, service: n})
+		}
+	}
+	return empty
+}
+
+func (w *watcher) watch(t task) func(context.Context, *session) func() {
+	return func(ctx context.Context, s *session) func() {
+		err := s.fuzzyWatch(ctx, t.scope)
+		return func() {
+			w.answered(err)
+			if err != nil { // lists do instead
+				w.log.Warn("the server does not tell of names", "registry", w.key.String(), "scope", t.scope.String(), "err", err)
+				return
+			}
+			w.scopes[t.scope].watched = true
+		}
+	}
+}
+
+func (w *watcher) subscribe(t task) func(context.Context, *session) func() {
+	svc := w.services[t.service]
+	if svc == nil {
+		return nil
+	}
+	before := svc.pushes
+	return func(ctx context.Context, s *session) func() {
+		info, err := s.subscribe(ctx, t.service)
+		return func() {
+			w.answered(err)
+			if w.services[t.service] == svc {
+				w.subscribed(svc, before, info, err)
+			}
+		}
+	}
+}
+
+// subscribed takes what a service was when it was subscribed to, unless a notification that came meanwhile may be newer.
+func (w *watcher) subscribed(svc *service, before int, info *serviceInfo, err error) {
+	if err == nil {
+		svc.failures = 0
+		w.fresh(svc, before, info)
+		w.settle(svc)
+		w.clearProblem(&svc.problem)
+		return
+	}
+	svc.failures++
+	if errors.Is(err, errDenied) || svc.failures >= settleTries {
+		w.settle(svc)
+		w.setProblem(&svc.problem, svc.name.String(), "it can't be read: "+err.Error())
+	}
+	w.later.add(task{kind: subscribe, service: svc.name}, w.clock().Add(w.backoff(svc.failures)))
+}
+
+// fresh takes what was read. If notifications came since it was asked for, the server's clock says which is newer: both come from one server.
+func (w *watcher) fresh(svc *service, before int, info *serviceInfo) {
+	if svc.pushes == before || info.LastRefTime > svc.info.LastRefTime {
+		w.take(svc, info, time.Time{})
+	}
+}
+
+func (w *watcher) confirm(t task) func(context.Context, *session) func() {
+	svc := w.services[t.service]
+	if svc == nil {
+		return nil
+	}
+	before := svc.pushes
+	return func(ctx context.Context, s *session) func() {
+		info, err := s.query(ctx, t.service)
+		return func() {
+			w.answered(err)
+			switch {
+			case w.services[t.service] != svc:
+			case err != nil:
+				w.later.add(t, w.clock().Add(w.interval))
+			case len(info.Hosts) == 0 && (svc.pushes == before || len(svc.info.Hosts) == 0):
+				w.forget(svc)
+			default:
+				w.fresh(svc, before, info)
+			}
+		}
+	}
+}
+
+func (w *watcher) leave(t task) func(context.Context, *session) func() {
+	if w.services[t.service] != nil {
+		return nil // it has come back
+	}
+	return func(ctx context.Context, s *session) func() {
+		err := s.unsubscribe(ctx, t.service)
+		return func() {
+			w.answered(err)
+			if w.services[t.service] != nil { // it came back meanwhile, and which request was first is not known
+				w.todo.add(task{kind: subscribe, service: t.service})
+			}
+		}
+	}
+}
+
+func (w *watcher) verify(t task) func(context.Context, *session) func() {
+	svc := w.services[t.service]
+	if svc == nil {
+		return nil
+	}
+	before := svc.pushes
+	return func(ctx context.Context, s *session) func() {
+		info, err := s.query(ctx, t.service)
+		return func() {
+			w.answered(err)
+			if err == nil && w.services[t.service] == svc && svc.settled && svc.pushes == before && !sameInfo(svc.info, info) {
+				w.doubt(svc, info)
+			}
+		}
+	}
+}
+
+// doubt takes what was read instead of notified. If the notification does not follow, it was lost, or the subscription is.
+func (w *watcher) doubt(svc *service, info *serviceInfo) {
+	w.take(svc, info, time.Time{})
+	svc.suspect = true
+	w.later.add(task{kind: subscribe, service: svc.name}, w.clock().Add(w.timing.notify))
+}
+
+// due starts what was put off until now.
+func (w *watcher) due() {
+	now := w.clock()
+	for _, t := range w.later.due(now) {
+		if svc := w.services[t.service]; t.kind == subscribe && svc != nil && svc.settled && svc.problem.Reason == "" {
+			if !svc.suspect {
+				continue // the notification has come
+			}
+			svc.suspect = false
+			w.metrics.repaired()
+			w.log.Warn("a change was not notified; subscribing anew", "registry", w.key.String(), "service", t.service.String())
+		}
+		w.todo.add(t)
+	}
+	if !w.round.next.IsZero() && !now.Before(w.round.next) {
+		w.step(now)
+	}
+}
+
+// step verifies the next service of the round.
+func (w *watcher) step(now time.Time) {
+	r := &w.round
+	if len(r.rest) == 0 {
+		for n := range w.services {
+			r.rest = append(r.rest, n)
+		}
+		r.pause = max(r.over/time.Duration(len(r.rest)+1), 2*time.Second/time.Duration(w.perSecond))
+		r.over = w.timing.reconcile
+	}
+	r.next = now.Add(r.pause)
+	if n := len(r.rest); n > 0 {
+		w.todo.add(task{kind: verify, service: r.rest[n-1]})
+		r.rest = r.rest[:n-1]
+	}
+}
+
+// wakeAt is when due has something to do.
+func (w *watcher) wakeAt() time.Time {
+	at := w.later.first
+	if next := w.round.next; !next.IsZero() && (at.IsZero() || next.Before(at)) {
+		at = next
+	}
+	if at.IsZero() {
+		at = w.clock().Add(time.Hour)
+	}
+	return at
+}
