@@ -1,9 +1,8 @@
 package client_test
 
 import (
+	"os"
 	"testing"
-
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(servers.Main(m)) }

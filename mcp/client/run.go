@@ -82,6 +82,9 @@ func newRun(o *Options, key model.ShardKey, out model.Sink) *run {
 			SystemNamespace: o.SystemNamespace, ConfigCluster: o.ConfigCluster}),
 		reporter: reporter{log: o.Log.With("cluster", key.Cluster, "provider", key.Provider)},
 	}
+	for _, address := range o.Addresses {
+		r.full[address] = o.NoDelta
+	}
 	r.kinds, r.byURL = newKinds()
 	return r
 }
