@@ -1,0 +1,162 @@
+package consul
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// assign decides which services are watched: all if requests may wait for so many at once, else as many as that leaves when
+// the tables are followed too, for the others.
+func (r *run) assign(ctx context.Context) {
+	if r.assigned {
+		return
+	}
+	r.assigned = true
+	room := r.most - len(r.scopes) - r.readers
+	if r.shared = len(r.services) > room; r.shared {
+		room -= tables * len(r.scopes)
+	}
+	all := r.sorted()
+	room = min(max(room, 0), len(all))
+	for _, s := range all[room:] { // first, so that there are never too many
+		if s.watcher != nil {
+			s.watcher.end()
+			s.watcher = nil
+			r.watched--
+			r.ask(s)
+		} else if !s.settled {
+			r.ask(s)
+		}
+	}
+	for _, s := range all[:room] {
+		if s.watcher == nil {
+			s.watcher = r.start(ctx, func(ctx context.Context) { r.watch(ctx, s) })
+			r.watched++
+		}
+	}
+	for _, s := range r.scopes {
+		r.share(ctx, s)
+	}
+	r.opts.Metrics.Watches(r.key.String(), r.watched)
+}
+
+// share follows the tables of a scope while there are services that are not watched. Peers have no tables.
+func (r *run) share(ctx context.Context, s *scopeState) {
+	switch {
+	case r.shared && s.following == nil && s.peer == "":
+		s.following = r.start(ctx,
+			func(ctx context.Context) { r.follow(ctx, s, tableChecks, r.checks()) },
+			func(ctx context.Context) { r.follow(ctx, s, tableNodes, r.nodes()) })
+	case !r.shared && s.following != nil:
+		s.following.end()
+		s.following, s.baseline = nil, [tables]bool{}
+	}
+}
+
+// ask has a service read once, after those that wait already.
+func (r *run) ask(s *service) {
+	switch {
+	case s.asked:
+		s.again = true
+	case !s.queued:
+		s.queued = true
+		r.queue = append(r.queue, s)
+	}
+}
+
+// ahead is the job that is next.
+func (r *run) ahead() (job, bool) {
+	for len(r.queue) > 0 {
+		s := r.queue[0]
+		switch {
+		case s.missing:
+			return job{of: s}, true
+		case s.watcher == nil:
+			return job{of: s, known: s.index}, true
+		}
+		s.queued = false // it is watched by now
+		r.queue = r.queue[1:]
+	}
+	return job{}, false
+}
+
+// apply has the services read again that a table names.
+func (t tableChange) apply(_ context.Context, r *run) {
+	s := t.of
+	if !r.shared {
+		return
+	}
+	s.baseline[t.table] = t.err == nil
+	if t.err != nil {
+		return
+	}
+	if t.services == nil {
+		s.sweep.want = true // whatever has happened before is not in it
+		return
+	}
+	for k, v := range r.services {
+		if k.scope == s && v.watcher == nil && (t.services[v.name] || slices.ContainsFunc(v.nodes, func(n string) bool { return t.nodes[n] })) {
+			r.ask(v)
+		}
+	}
+}
+
+// sweep reads all services of a scope that are not watched, within the refresh interval or as fast as the registry's limit on
+// requests allows. There is one when a registration has changed, and where the tables can't be followed again and again.
+type sweep struct {
+	want  bool
+	began time.Time
+	all   int
+	rest  []*service
+}
+
+// tick is how often a sweep goes on.
+const tick = 20 * time.Millisecond
+
+// pace goes on with the sweeps, and sets the timer for what is next.
+func (r *run) pace(now time.Time) {
+	next := time.Hour
+	for _, s := range r.scopes {
+		if r.shared && s.listed {
+			next = min(next, r.advance(s, now))
+		}
+	}
+	r.wake.Reset(next)
+}
+
+// advance goes on with the sweep of a scope, and gives the time until it does again.
+func (r *run) advance(s *scopeState, now time.Time) time.Duration {
+	w := &s.sweep
+	blind := s.peer != "" || !s.baseline[tableChecks] || !s.baseline[tableNodes]
+	if len(w.rest) == 0 {
+		since := now.Sub(w.began)
+		switch {
+		case w.want && (!blind || since >= r.refresh()) || blind && since >= r.refresh():
+			r.sweep(s, now)
+		case blind:
+			return r.refresh() - since
+		default:
+			return time.Hour
+		}
+	}
+	due := int(float64(w.all) * float64(now.Sub(w.began)+tick) / float64(r.refresh()))
+	for len(w.rest) > 0 && w.all-len(w.rest) < due && len(r.queue) < r.readers {
+		one := w.rest[0]
+		w.rest = w.rest[1:]
+		if r.services[serviceKey{s, one.name}] == one && one.watcher == nil {
+			r.ask(one)
+		}
+	}
+	return tick
+}
+
+func (r *run) sweep(s *scopeState, now time.Time) {
+	s.sweep = sweep{began: now}
+	for _, one := range r.sorted() {
+		if one.scope == s && one.watcher == nil {
+			s.sweep.rest = append(s.sweep.rest, one)
+		}
+	}
+	s.sweep.all = len(s.sweep.rest)
+}
