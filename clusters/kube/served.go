@@ -25,6 +25,7 @@ func (f NotServedField) finding(of model.ObjectKey) model.Finding {
 
 // The reasons that several fields have.
 const (
+	useOther          = "it is deprecated: use consecutive5xxErrors or consecutiveGatewayErrors"
 	needsCertificates = "the hub hands out no certificates yet: name files on the proxy's machine"
 )
 
@@ -46,7 +47,7 @@ func NotServed() []NotServedField {
 	}
 	add(model.ConfigVirtualService, "Envoy has no such fault, and Istio ignores it too", "http.fault.abort.http2Error", "http.fault.delay.exponentialDelay")
 	policy(needsCertificates, "tls.credentialName", "tls.caCertCredentialName")
-	policy("it is deprecated: use consecutive5xxErrors or consecutiveGatewayErrors", "outlierDetection.consecutiveErrors")
+	policy(useOther, "outlierDetection.consecutiveErrors")
 	add(model.ConfigGateway, needsCertificates, "servers.tls.credentialName", "servers.tls.credentialNames", "servers.tls.caCertCredentialName")
 	add(model.ConfigGateway, "it is deprecated: the target port of the gateway's own Service counts", "servers.port.targetPort")
 	add(model.ConfigGateway, "Istio does not implement it either", "servers.defaultEndpoint")
@@ -54,6 +55,12 @@ func NotServed() []NotServedField {
 	add(model.ConfigSidecar, needsCertificates, "ingress.tls.credentialName", "ingress.tls.credentialNames", "ingress.tls.caCertCredentialName")
 	add(model.ConfigSidecar, "it has no effect in Istio either: defaultEndpoint has the workload's port", "ingress.port.targetPort", "egress.port.targetPort")
 	add(model.ConfigProxyConfig, "injectors and agents read it when a proxy starts, not the hub", "selector", "concurrency", "environmentVariables", "image")
+	inbound := "what a workload is sent has the protocol of its port, as in Istio"
+	add(model.ConfigSidecar, inbound, "inboundConnectionPool.http.h2UpgradePolicy", "ingress.connectionPool.http.h2UpgradePolicy")
+	add(model.ConfigWorkloadGroup, "the address is that of the proxy that registers", "template.address")
+	add(model.ConfigWorkloadGroup, "the agent on the machine probes, as its own configuration says; that there is a probe has entries wait for its word",
+		"probe.initialDelaySeconds", "probe.timeoutSeconds", "probe.periodSeconds", "probe.successThreshold", "probe.failureThreshold",
+		"probe.httpGet", "probe.tcpSocket", "probe.exec", "probe.grpc")
 	add(model.ConfigTelemetry, "spans have the tags that customTags names", "tracing.enableIstioTags")
 	add(model.ConfigTelemetry, "it chooses waypoints, which are not served: use selector", "targetRef", "targetRefs")
 	meshNotServed(add)
@@ -71,7 +78,10 @@ func meshNotServed(add func(kind, reason string, fields ...string)) {
 	mesh("AuthorizationPolicies are not served yet", "extensionProviders.envoyExtAuthzHttp", "extensionProviders.envoyExtAuthzGrpc")
 	mesh("the hub hands out no certificates yet", "certificates", "ca", "caCertificates", "extensionProviders.sds")
 	mesh("peers of every trust domain that the root certificates vouch for are accepted", "trustDomainAliases")
-	mesh("peers are verified where a DestinationRule names caCertificates", "verifyCertificateAtClient")
+	mesh("servers are verified unless a DestinationRule says insecureSkipVerify", "verifyCertificateAtClient")
+	mesh("mutual TLS of the mesh does not look at them, as in Istio", "meshMTLS.ecdhCurves")
+	mesh("retries of inbound requests have one endpoint", "defaultInboundHttpRetryPolicy.retryIgnorePreviousHosts")
+	mesh(useOther, "defaultTrafficPolicy.outlierDetection.consecutiveErrors")
 	mesh("ambient mode is not served", "hboneIdleTimeout", "serviceScopeConfigs")
 	mesh("the flags of the hub say where configuration comes from", "configSources")
 	mesh("agents read it, not the hub", "enablePrometheusMerge")

@@ -7,17 +7,19 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	alpn "istio.io/api/envoy/config/filter/http/alpn/v2alpha1"
 	exchange "istio.io/api/envoy/config/filter/network/metadata_exchange"
+
+	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
 // Filters that only Istio's Envoy build has. A stock Envoy refuses the whole listener for one unknown
 // filter, so each is made only for nodes that list it.
 
-func networkExtensions(c Class, d direction) []*listenerv3.Filter {
+func networkExtensions(c Class, m *pushcontext.MeshView, d direction) []*listenerv3.Filter {
 	var out []*listenerv3.Filter
 	if c.Extensions&ExtIstioMetadataExchange != 0 {
 		out = append(out, networkFilter("istio.metadata_exchange", &exchange.MetadataExchange{Protocol: "istio-peer-exchange"}))
 	}
-	if s := statistics(c, d); s != nil && c.Extensions&ExtIstioStats != 0 {
+	if s := statistics(c, m, d); s != nil && c.Extensions&ExtIstioStats != 0 {
 		out = append(out, networkFilter("istio.stats", s))
 	}
 	return out
@@ -53,8 +55,8 @@ func alpnOverride(c Class) []*hcmv3.HttpFilter {
 	}})}
 }
 
-func httpStats(c Class, d direction) []*hcmv3.HttpFilter {
-	s := statistics(c, d)
+func httpStats(c Class, m *pushcontext.MeshView, d direction) []*hcmv3.HttpFilter {
+	s := statistics(c, m, d)
 	if s == nil || c.Extensions&ExtIstioStats == 0 {
 		return nil
 	}

@@ -88,7 +88,7 @@ func authoritiesOf(t *networking.ServerTLSSettings) string {
 func (b *listenerBuilder) serverSocket(t *networking.ServerTLSSettings, http bool) *corev3.TransportSocket {
 	var common *tlsv3.CommonTlsContext
 	if t.Mode == networking.ServerTLSSettings_ISTIO_MUTUAL {
-		common = commonTLS(b.mesh, b.class.ServerTLS)
+		common = b.meshServerTLS()
 	} else {
 		common = &tlsv3.CommonTlsContext{TlsCertificates: certificatesOf(t)}
 		if path := authoritiesOf(t); path != "" && t.Mode != networking.ServerTLSSettings_SIMPLE {
@@ -139,19 +139,18 @@ var serverVersions = map[networking.ServerTLSSettings_TLSProtocol]tlsv3.TlsParam
 // serverParameters are versions, ciphers and curves: of the server, else of the mesh. TLS 1.2 is the least unless the
 // server says otherwise.
 func serverParameters(t *networking.ServerTLSSettings, m *pushcontext.MeshView) *tlsv3.TlsParameters {
-	out := tlsVersions(tlsv3.TlsParameters_TLSv1_2)
+	out := tlsParameters(m.Config.GetTlsDefaults())
 	if v, ok := serverVersions[t.MinProtocolVersion]; ok {
 		out.TlsMinimumProtocolVersion = v
 	}
 	if v, ok := serverVersions[t.MaxProtocolVersion]; ok && v >= out.TlsMinimumProtocolVersion {
 		out.TlsMaximumProtocolVersion = v
 	}
-	def := m.Config.GetTlsDefaults()
-	if out.CipherSuites = known(t.CipherSuites, cipherSuites()); len(t.CipherSuites) == 0 {
-		out.CipherSuites = known(def.GetCipherSuites(), cipherSuites())
+	if len(t.CipherSuites) > 0 {
+		out.CipherSuites = known(t.CipherSuites, cipherSuites())
 	}
-	if out.EcdhCurves = known(t.EcdhCurves, curves()); len(t.EcdhCurves) == 0 {
-		out.EcdhCurves = known(def.GetEcdhCurves(), curves())
+	if len(t.EcdhCurves) > 0 {
+		out.EcdhCurves = known(t.EcdhCurves, curves())
 	}
 	return out
 }

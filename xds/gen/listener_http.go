@@ -95,7 +95,7 @@ func (b *listenerBuilder) httpFilters(d direction, p model.Protocol) []*hcmv3.Ht
 		fs = append(fs, alpnOverride(b.class)...)
 	}
 	fs = append(fs, httpFilter("envoy.filters.http.fault", &faultv3.HTTPFault{}), httpFilter("envoy.filters.http.cors", &corsv3.Cors{}))
-	fs = append(fs, httpStats(b.class, d)...)
+	fs = append(fs, httpStats(b.class, b.mesh, d)...)
 	return append(fs, httpFilter("envoy.filters.http.router", &routerv3.Router{}))
 }
 

@@ -211,7 +211,7 @@ func TestClusterSecurity(t *testing.T) {
 		"mutual":                  {class: func(*gen.Class) {}, svc: svc{edit: ruled(mutualTLS)}, want: "always   certified"},
 		"mutual without files":    {svc: svc{edit: ruled(tlsMode(networking.ClientTLSSettings_MUTUAL))}, want: "closed"},
 		"by credential":           {svc: svc{edit: ruled(&networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, CredentialName: "x"})}, want: "closed"},
-		"unverified": {svc: svc{ports: []model.Port{grpc}, edit: ruled(&networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE,
+		"unverified": {svc: svc{ports: []model.Port{grpc}, edit: ruled(&networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, InsecureSkipVerify: wrapperspb.Bool(true),
 			SubjectAltNames: []string{"never.without.authority"}})}, want: "always  h2 unverified"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -267,7 +267,8 @@ func TestAutomaticServerName(t *testing.T) {
 		sni    bool
 		verify bool
 	}{
-		{httpPort(80), &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE}, true, false},
+		{httpPort(80), &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE}, true, true},
+		{httpPort(80), &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, InsecureSkipVerify: wrapperspb.Bool(true)}, true, false},
 		{autoPort(80), &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, CaCertificates: "/ca"}, true, true},
 		{httpPort(80), &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, CaCertificates: "/ca", InsecureSkipVerify: wrapperspb.Bool(true)}, true, false},
 		{httpPort(80), &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, CaCertificates: "/ca", Sni: "x"}, false, false},
@@ -282,6 +283,33 @@ func TestAutomaticServerName(t *testing.T) {
 		}
 		if u := o.UpstreamHttpProtocolOptions; u.GetAutoSni() != c.sni || u.GetAutoSanValidation() != c.verify {
 			t.Errorf("%v %v: %v", c.port, c.rule, u)
+		}
+	}
+}
+
+// Servers are verified by the authorities of the system unless a rule names others or says that they are not.
+func TestAuthoritiesOfServers(t *testing.T) {
+	t.Parallel()
+	const system = "/etc/ssl/certs/ca-certificates.crt"
+	for _, c := range []struct {
+		rule *networking.ClientTLSSettings
+		want string
+	}{
+		{&networking.ClientTLSSettings{}, system},
+		{&networking.ClientTLSSettings{CaCertificates: "system"}, system},
+		{&networking.ClientTLSSettings{CaCertificates: "/ca"}, "/ca"},
+		{&networking.ClientTLSSettings{CaCertificates: "/ca", InsecureSkipVerify: wrapperspb.Bool(true)}, ""},
+		{&networking.ClientTLSSettings{InsecureSkipVerify: wrapperspb.Bool(true)}, ""},
+	} {
+		c.rule.Mode, c.rule.SubjectAltNames = networking.ClientTLSSettings_SIMPLE, []string{"a.example"}
+		got := cluster(t, svc{host: "a.example", ns: "a", ports: []model.Port{tcpPort(80)}, edit: ruled(c.rule)}, newMesh(), sidecar("c1", "shop"))
+		tls := &tlsv3.UpstreamTlsContext{}
+		if err := got.TransportSocket.GetTypedConfig().UnmarshalTo(tls); err != nil {
+			t.Fatal(err)
+		}
+		v := tls.CommonTlsContext.GetValidationContext()
+		if v.GetTrustedCa().GetFilename() != c.want || (len(v.GetMatchTypedSubjectAltNames()) > 0) != (c.want != "") {
+			t.Errorf("%v: %v", c.rule, v)
 		}
 	}
 }

@@ -98,15 +98,19 @@ func refNames(list []*telemetryv1.ProviderRef) (out []string) {
 	return out
 }
 
-// providerNamed gives an extension provider, nil if there is none. "envoy" is there unless it is configured: it logs to the
-// standard output.
+// providerNamed gives an extension provider, nil if there is none. Two are there unless they are configured: "envoy" logs to the
+// standard output, "prometheus" collects metrics.
 func providerNamed(m *pushcontext.MeshView, name string) *meshconfig.MeshConfig_ExtensionProvider {
 	for _, p := range m.Config.GetExtensionProviders() {
 		if p.GetName() == name {
 			return p
 		}
 	}
-	if name == "envoy" {
+	switch name {
+	case "prometheus":
+		return &meshconfig.MeshConfig_ExtensionProvider{Name: name, Provider: &meshconfig.MeshConfig_ExtensionProvider_Prometheus{
+			Prometheus: &meshconfig.MeshConfig_ExtensionProvider_PrometheusMetricsProvider{}}}
+	case "envoy":
 		return &meshconfig.MeshConfig_ExtensionProvider{Name: name, Provider: &meshconfig.MeshConfig_ExtensionProvider_EnvoyFileAccessLog{
 			EnvoyFileAccessLog: &meshconfig.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider{Path: standardOutput}}}
 	}

@@ -6,6 +6,8 @@ import (
 
 	"istio.io/api/envoy/extensions/stats"
 	telemetryv1 "istio.io/api/telemetry/v1alpha1"
+
+	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
 // metricNames are those of Istio's Envoy for the metrics of Telemetry, in the order of the API.
@@ -22,15 +24,17 @@ var metricNames = []string{
 	telemetryv1.MetricSelector_GRPC_RESPONSE_MESSAGES: "response_messages_total",
 }
 
-// statistics is what Istio's Envoy counts in a direction, as Telemetry has it; nil for nothing.
-func statistics(c Class, d direction) *stats.PluginConfig {
+// statistics is what Istio's Envoy counts for Prometheus in a direction, as Telemetry has it; nil for nothing.
+func statistics(c Class, mesh *pushcontext.MeshView, d direction) *stats.PluginConfig {
 	out := &stats.PluginConfig{}
-	if c.Scope == nil {
-		return out
-	}
-	metrics := map[string]*stats.MetricConfig{}
-	for _, t := range c.Scope.Telemetry {
+	metrics, counted := map[string]*stats.MetricConfig{}, countsFor(mesh, mesh.Config.GetDefaultProviders().GetMetrics(), true)
+	for _, t := range telemetryOf(c) {
+		var own []string
 		for _, m := range t.Spec.GetMetrics() {
+			names := refNames(m.GetProviders())
+			if own = append(own, names...); !countsFor(mesh, names, counted) {
+				continue
+			}
 			if i := positive(m.GetReportingInterval()); i != nil {
 				out.TcpReportingDuration = i
 			}
@@ -40,6 +44,10 @@ func statistics(c Class, d direction) *stats.PluginConfig {
 				}
 			}
 		}
+		counted = countsFor(mesh, own, counted)
+	}
+	if !counted {
+		return nil
 	}
 	dropped := 0
 	for _, name := range slices.Sorted(maps.Keys(metrics)) {
@@ -54,6 +62,22 @@ func statistics(c Class, d direction) *stats.PluginConfig {
 		return nil
 	}
 	return out
+}
+
+// countsFor reports whether Prometheus is among the providers, or what to take for true if there are none. A mesh that names no
+// provider of metrics has it.
+func countsFor(m *pushcontext.MeshView, names []string, none bool) bool {
+	if len(names) == 0 {
+		return none
+	}
+	return slices.ContainsFunc(names, func(n string) bool { return providerNamed(m, n).GetPrometheus() != nil })
+}
+
+func telemetryOf(c Class) []*pushcontext.Telemetry {
+	if c.Scope == nil {
+		return nil
+	}
+	return c.Scope.Telemetry
 }
 
 // override lays one over what was said of its metrics before.

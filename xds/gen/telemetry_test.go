@@ -256,6 +256,47 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// Only where Prometheus is among the providers of metrics something is counted, and only what is said of it counts.
+func TestMetricProviders(t *testing.T) {
+	t.Parallel()
+	entry := func(off bool, providers ...string) *telemetryv1.Telemetry {
+		m := &telemetryv1.Metrics{Providers: refs(providers)}
+		if off {
+			m.Overrides = []*telemetryv1.MetricsOverrides{{Disabled: wrapperspb.Bool(true)}}
+		}
+		return &telemetryv1.Telemetry{Metrics: []*telemetryv1.Metrics{m}}
+	}
+	for name, c := range map[string]struct {
+		defaults  []string
+		telemetry []*telemetryv1.Telemetry
+		want      string
+	}{
+		"nothing said":               {nil, nil, "{}"},
+		"the mesh's":                 {[]string{"prometheus"}, nil, "{}"},
+		"another of the mesh":        {[]string{"stack"}, nil, ""},
+		"own":                        {[]string{"stack"}, []*telemetryv1.Telemetry{entry(false, "prometheus")}, "{}"},
+		"own other":                  {nil, []*telemetryv1.Telemetry{entry(false, "stack")}, ""},
+		"another is off":             {[]string{"prometheus"}, []*telemetryv1.Telemetry{{Metrics: append(entry(false, "prometheus").Metrics, entry(true, "stack").Metrics...)}}, "{}"},
+		"off":                        {[]string{"prometheus"}, []*telemetryv1.Telemetry{entry(true)}, ""},
+		"the narrower object counts": {nil, []*telemetryv1.Telemetry{entry(false, "stack"), entry(false, "prometheus")}, "{}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(func(m *settings) {
+				m.Config.DefaultProviders = &meshconfig.MeshConfig_DefaultProviders{Metrics: c.defaults}
+				m.Config.ExtensionProviders = []*meshconfig.MeshConfig_ExtensionProvider{{Name: "stack", Provider: &meshconfig.MeshConfig_ExtensionProvider_Stackdriver{}}}
+			})
+			class := sidecar("c1", "shop", telling(c.telemetry...), func(c *gen.Class) { c.Extensions = gen.ExtIstioStats })
+			port := portView(5000, m, svc{host: "a.shop.svc.cluster.local", ports: []model.Port{tcpPort(5000)}, vips: members("c1", "10.0.0.1")})
+			for _, r := range build(t, gen.Listeners{}, port, class) {
+				if got := statisticsOf(t, decode(t, r).(*listenerv3.Listener)); got != c.want {
+					t.Errorf("%s, want %s", got, c.want)
+				}
+			}
+		})
+	}
+}
+
 // statisticsOf is the configuration of the filter in the first chain, "" without one.
 func statisticsOf(t *testing.T, l *listenerv3.Listener) string {
 	t.Helper()

@@ -52,9 +52,19 @@ func (b *listenerBuilder) streamProtocols() []string {
 	return httpProtocols()
 }
 
+// meshServerTLS is what a server of the mesh takes: Istio's cipher suites unless the mesh names others.
+func (b *listenerBuilder) meshServerTLS() *tlsv3.CommonTlsContext {
+	out := commonTLS(b.mesh, b.class.ServerTLS)
+	if len(out.TlsParams.CipherSuites) == 0 {
+		out.TlsParams.CipherSuites = []string{"ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-ECDSA-AES128-GCM-SHA256",
+			"ECDHE-RSA-AES128-GCM-SHA256", "AES256-GCM-SHA384", "AES128-GCM-SHA256"}
+	}
+	return out
+}
+
 // secure makes a chain end mutual TLS.
 func (b *listenerBuilder) secure(chain *listenerv3.FilterChain, protocols []string) *listenerv3.FilterChain {
-	common := commonTLS(b.mesh, b.class.ServerTLS)
+	common := b.meshServerTLS()
 	common.AlpnProtocols = protocols
 	chain.TransportSocket = &corev3.TransportSocket{Name: tlsSocketName, ConfigType: &corev3.TransportSocket_TypedConfig{
 		TypedConfig: pack(&tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: yes()})}}

@@ -141,20 +141,16 @@ func upstreamTLS(common *tlsv3.CommonTlsContext, serverName string) *tlsv3.Upstr
 	return &tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: serverName}
 }
 
-// applyOwnTLS is TLS as a DestinationRule describes it, with files on the proxy's machine. Names can be
-// verified only where authorities are: Envoy refuses one without the other.
+// applyOwnTLS is TLS as a DestinationRule describes it, with files on the proxy's machine.
 func applyOwnTLS(out *draft, d destination) {
 	rule := d.rule.tls
-	common := &tlsv3.CommonTlsContext{TlsParams: tlsVersions(tlsv3.TlsParameters_TLSv1_2)}
-	if t := d.shape.Mesh.Config.GetTlsDefaults(); t != nil {
-		common.TlsParams.EcdhCurves, common.TlsParams.CipherSuites = known(t.EcdhCurves, curves()), known(t.CipherSuites, cipherSuites())
-	}
+	common := &tlsv3.CommonTlsContext{TlsParams: tlsParameters(d.shape.Mesh.Config.GetTlsDefaults())}
 	if rule.Mode == networking.ClientTLSSettings_MUTUAL {
 		common.TlsCertificates = certificate(rule.ClientCertificate, rule.PrivateKey)
 	}
-	verified := rule.CaCertificates != "" && !rule.GetInsecureSkipVerify().GetValue()
+	verified := !rule.GetInsecureSkipVerify().GetValue()
 	if verified {
-		common.ValidationContextType = authorities(rule.CaCertificates)
+		common.ValidationContextType = authorities(authoritiesFile(rule))
 		common.GetValidationContext().MatchTypedSubjectAltNames = subjects(d.verifiedNames())
 		if rule.CaCrl != "" {
 			common.GetValidationContext().Crl = file(rule.CaCrl)
@@ -168,6 +164,18 @@ func applyOwnTLS(out *draft, d destination) {
 		// the name to verify, too, is taken from each request, unless names are known
 		out.options().UpstreamHttpProtocolOptions = &corev3.UpstreamHttpProtocolOptions{AutoSni: true, AutoSanValidation: verified && len(rule.SubjectAltNames) == 0}
 	}
+}
+
+// systemAuthorities is where the certificates of public authorities are on Debian, Ubuntu, Alpine and distroless images, Envoy's
+// and Istio's among them. Envoy can't be told to look for them itself.
+const systemAuthorities = "/etc/ssl/certs/ca-certificates.crt"
+
+// authoritiesFile has the certificates that servers are verified by: those of the system unless the rule names others.
+func authoritiesFile(rule *networking.ClientTLSSettings) string {
+	if rule.CaCertificates == "" || rule.CaCertificates == "system" {
+		return systemAuthorities
+	}
+	return rule.CaCertificates
 }
 
 // verifiedNames are those that the server may have: the rule's, else those of the ServiceEntry.
@@ -205,13 +213,19 @@ func withProxyProtocol(p *networking.TrafficPolicy_ProxyProtocol, inner *corev3.
 
 // commonTLS is what both sides of mutual TLS have: files to show and files to verify by.
 func commonTLS(m *pushcontext.MeshView, f TLSFiles) *tlsv3.CommonTlsContext {
-	least := tlsv3.TlsParameters_TLSv1_2
-	if m.Config.GetMeshMTLS().GetMinProtocolVersion() == meshconfig.MeshConfig_TLSConfig_TLSV1_3 {
-		least = tlsv3.TlsParameters_TLSv1_3
+	params := tlsParameters(m.Config.GetMeshMTLS())
+	params.EcdhCurves = nil // the reference of MeshConfig has it that mutual TLS of the mesh does not look at them
+	return &tlsv3.CommonTlsContext{TlsParams: params, TlsCertificates: certificate(f.Chain, f.Key), ValidationContextType: authorities(f.Root)}
+}
+
+// tlsParameters are versions, ciphers and curves as the mesh has them.
+func tlsParameters(t *meshconfig.MeshConfig_TLSConfig) *tlsv3.TlsParameters {
+	out := tlsVersions(tlsv3.TlsParameters_TLSv1_2)
+	if t.GetMinProtocolVersion() == meshconfig.MeshConfig_TLSConfig_TLSV1_3 {
+		out.TlsMinimumProtocolVersion = tlsv3.TlsParameters_TLSv1_3
 	}
-	return &tlsv3.CommonTlsContext{
-		TlsParams: tlsVersions(least), TlsCertificates: certificate(f.Chain, f.Key), ValidationContextType: authorities(f.Root),
-	}
+	out.CipherSuites, out.EcdhCurves = known(t.GetCipherSuites(), cipherSuites()), known(t.GetEcdhCurves(), curves())
+	return out
 }
 
 func tlsVersions(least tlsv3.TlsParameters_TlsProtocol) *tlsv3.TlsParameters {

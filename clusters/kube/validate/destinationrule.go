@@ -328,10 +328,6 @@ func clientTLS(c *checker, t *networking.ClientTLSSettings) {
 	if t.InsecureSkipVerify.GetValue() && (t.CaCertificates != "" || len(t.SubjectAltNames) > 0) {
 		c.at("insecureSkipVerify").warn(CodeIneffective, "nothing is verified, so caCertificates and subjectAltNames do nothing")
 	}
-	secret := t.CredentialName != "" || t.CaCertCredentialName != ""
-	if (t.Mode == networking.ClientTLSSettings_SIMPLE || t.Mode == networking.ClientTLSSettings_MUTUAL) && t.CaCertificates == "" && !secret && !t.InsecureSkipVerify.GetValue() {
-		c.at("caCertificates").warn(CodeTLS, "the server is not verified, and subjectAltNames do nothing: name the certificates of its authorities")
-	}
 	switch t.Mode {
 	case networking.ClientTLSSettings_MUTUAL:
 		if t.CredentialName == "" {

@@ -9,6 +9,8 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 	networkingv1beta1 "istio.io/api/networking/v1beta1"
 	telemetry "istio.io/api/telemetry/v1alpha1"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
 func sidecar(c *checker, s *networking.Sidecar) {
@@ -23,6 +25,9 @@ func sidecar(c *checker, s *networking.Sidecar) {
 		sidecarPort(at.at("port"), in.GetPort(), true)
 		ports.check(at.at("port"), in.GetPort().GetNumber(), CodePort, "port")
 		bind(at.at("bind"), in.GetBind())
+		if in.GetBind() != "" && in.GetCaptureMode() != networking.CaptureMode_NONE {
+			at.at("bind").add(CodeIneffective, model.SeverityInfo, "connections that are intercepted come to any address: it counts at proxies without interception, or with captureMode NONE")
+		}
 		ingressEndpoint(at.at("defaultEndpoint"), in.GetDefaultEndpoint())
 		connectionPool(at.at("connectionPool"), in.GetConnectionPool())
 		if t := in.GetTls(); t != nil {
@@ -49,6 +54,12 @@ func egress(c *checker, list []*networking.IstioEgressListener) {
 		if p := e.GetPort(); p != nil {
 			at.unless(!rest, CodeUnreachable, "a listener without port takes all ports before it: move that to the end")
 			sidecarPort(at.at("port"), p, !isUnix(e.Bind))
+			if strings.EqualFold(p.Protocol, "http_proxy") {
+				at.at("port.protocol").warn(CodeIneffective, "it is served as HTTP: proxies do not act as forward proxies")
+			}
+			if isUnix(e.Bind) {
+				at.at("bind").warn(CodeIneffective, "proxies do not listen on unix domain sockets for their workload: nothing is served there")
+			}
 			places.check(at.at("port"), fmt.Sprintf("%s:%d", e.Bind, p.Number), CodePort, "listener")
 		} else {
 			at.unless(!rest, CodeDuplicate, "a second listener without port: join their hosts")
