@@ -19,6 +19,7 @@ type basis struct {
 	networks        networks
 	rules           *rules
 	auth            *auth
+	federations     *federations
 	automatic       automatic
 	aliases         *aliases
 	routes          *routes
@@ -64,11 +65,12 @@ type sources struct {
 // pointers.
 func (b basis) update(settings *mesh, src sources) basis {
 	next, anew := b, b.mesh == nil || settings != b.mesh
+	src = next.federate(settings.view.ConfigCluster, src, anew)
 	next.locate(settings, src, anew)
 	next.read(settings, src, anew)
 	next.mesh = settings.with(next.networks.names(), passthrough(next.servers))
 	next.route(src, &b, anew || next.mesh != b.mesh)
-	next.conflicts = slices.Concat(next.rules.conflicts, next.auth.conflicts, next.serverConflicts, next.routes.conflicts, next.scopes.conflicts)
+	next.conflicts = slices.Concat(next.rules.conflicts, next.auth.conflicts, next.serverConflicts, next.federations.conflicts, next.routes.conflicts, next.scopes.conflicts)
 	return next
 }
 
@@ -201,6 +203,7 @@ func (c *Controller) refreshBasis() {
 	old := c.basis
 	c.basis = old.update(settings, c.state.sources())
 	c.state.settled()
+	c.state.federate(c.federations)
 	if !slices.EqualFunc(old.conflicts, c.conflicts, sameConflict) {
 		c.infoChanged = true
 		c.contested(old.conflicts)

@@ -132,12 +132,12 @@ func (c *Controller) mergeHost(k hostKey) (out merged) {
 	if h == nil {
 		return out
 	}
-	for _, in := range partition(k, h.services, h.endpoints, &c.basis, c.clusters) {
+	for _, in := range c.takeOver(k, partition(k, h.services, h.endpoints, &c.basis, c.clusters), c.state.lookup()) {
 		if !in.defined() {
 			out.orphan(in)
 			continue
 		}
-		in.join, in.old = c.state.sel.join, h.view(in.key)
+		in.old = h.view(in.key)
 		v, err := mergeContained(in)
 		if err != nil {
 			c.metrics.mergePanics.Inc()
@@ -219,7 +219,7 @@ func (c *Controller) changes(dirty []hostKey, results []merged) (out []pushconte
 		c.views += len(views) - len(h.views)
 		h.views = views
 		c.setOrphans(h, results[i].orphans)
-		if h.empty() {
+		if h.empty() && c.federations.of(k) == nil {
 			c.state.forget(k)
 		}
 	}

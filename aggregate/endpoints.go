@@ -20,15 +20,18 @@ type candidate struct {
 	other    model.MTLS // at ports that no PeerAuthentication names
 	source   *model.Source
 	id       rowID
-	index    int  // within the row
-	rank     int  // of the definition that it belongs to
-	selected bool // by a selector, not stated by its registry
+	index    int    // within the row
+	rank     int    // of the definition that it belongs to
+	selected bool   // by a selector, not stated by its registry
+	part     uint16 // see model.Endpoint.Part
+	priority uint32 // of that source
 }
 
 // gathered is the outcome of looking at every candidate of a service.
 type gathered struct {
 	kept    []candidate // by port, locality, address
 	leftOut []model.LeftOut
+	sources []pushcontext.SourceState // of a FederatedService's service
 }
 
 // gather collects the endpoints of all shards and of selected workloads, and leaves out those that
@@ -161,6 +164,7 @@ func (g *gathered) settle(shape *pushcontext.ShapeView) {
 		if len(kept) > 0 && kept[len(kept)-1].same(c) {
 			w := &kept[len(kept)-1]
 			w.rank = min(w.rank, c.rank)
+			w.join(c)
 			if w.id != c.id || w.index != c.index { // else it is selected twice
 				g.refuse(c, model.ReasonDuplicate, "also known from "+w.source.Shard.String()+" "+w.source.Object.String())
 			}
@@ -221,6 +225,13 @@ func compareCandidates(a, b candidate) int {
 
 func (c candidate) same(o candidate) bool {
 	return c.ep.Addr == o.ep.Addr && c.port == o.port && c.network == o.network && (c.ep.Addr.Dialable() || c.id == o.id)
+}
+
+// join has an address that several sources have be of the first of the best priority.
+func (c *candidate) join(o candidate) {
+	if cmp.Or(cmp.Compare(o.priority, c.priority), cmp.Compare(o.part, c.part)) < 0 {
+		c.part, c.priority = o.part, o.priority
+	}
 }
 
 func compareLeftOut(a, b model.LeftOut) int {
@@ -350,7 +361,7 @@ func (f *freezer) endpoint(c candidate, prev []*model.Endpoint) *model.Endpoint 
 		}
 	}
 	e := *c.ep
-	e.PortName, e.Network, e.MTLS, e.MTLSSource, e.OtherMTLS, e.Source = c.port, c.network, c.mtls, c.mtlsBy, c.other, f.source(c)
+	e.PortName, e.Network, e.MTLS, e.MTLSSource, e.OtherMTLS, e.Part, e.Source = c.port, c.network, c.mtls, c.mtlsBy, c.other, c.part, f.source(c)
 	return &e
 }
 
@@ -368,7 +379,7 @@ func (f *freezer) source(c candidate) *model.Source {
 // at which revision does not.
 func (c candidate) equal(p *model.Endpoint) bool {
 	e := c.ep
-	return p.PortName == c.port && p.Network == c.network && p.MTLS == c.mtls && sameSourceOrNone(p.MTLSSource, c.mtlsBy) && p.OtherMTLS == c.other && p.Health == e.Health && p.Weight == e.Weight && p.Locality == e.Locality &&
+	return p.PortName == c.port && p.Part == c.part && p.Network == c.network && p.MTLS == c.mtls && sameSourceOrNone(p.MTLSSource, c.mtlsBy) && p.OtherMTLS == c.other && p.Health == e.Health && p.Weight == e.Weight && p.Locality == e.Locality &&
 		p.TLSMode == e.TLSMode && p.ServiceAccount == e.ServiceAccount && p.Workload == e.Workload && p.Node == e.Node &&
 		p.Hostname == e.Hostname && sameSource(p.Source, c.source) && p.Labels.Equal(e.Labels)
 }

@@ -25,7 +25,7 @@ func sameDefinition(a, b *pushcontext.ShapeView) bool {
 		a.Traffic == b.Traffic && a.NodeLocal == b.NodeLocal && a.PublishNotReady == b.PublishNotReady && a.Persistent == b.Persistent && a.OwnPorts == b.OwnPorts &&
 		a.Created.Equal(b.Created) && a.Native == b.Native && a.MeshAddresses == b.MeshAddresses && a.AutoAddresses == b.AutoAddresses && a.Networks.Equal(b.Networks) && slices.EqualFunc(a.Policies, b.Policies, samePolicy) && slices.EqualFunc(a.VirtualServices, b.VirtualServices, sameRoute) &&
 		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.MutualPorts, b.MutualPorts) && a.Alias == b.Alias && sameAliases(a.Aliases, b.Aliases) && a.Export.Equal(b.Export) && slices.Equal(a.ServiceAccounts, b.ServiceAccounts) &&
-		maps.EqualFunc(a.Addresses, b.Addresses, slices.Equal) &&
+		maps.EqualFunc(a.Addresses, b.Addresses, slices.Equal) && a.Federation.Equal(b.Federation) &&
 		slices.EqualFunc(a.Contributions, b.Contributions, sameContribution) && slices.EqualFunc(a.Conflicts, b.Conflicts, sameConflict)
 }
 
@@ -39,7 +39,8 @@ func sameConflict(a, b pushcontext.Conflict) bool {
 
 // sameEndpoints reports whether two views list the same endpoints, by pointer: equal ones share it.
 func sameEndpoints(a, b *pushcontext.ServiceView) bool {
-	return samePorts(a.Endpoints, b.Endpoints) && a.Networks.Equal(b.Networks) && slices.Equal(a.Demoted, b.Demoted) && slices.EqualFunc(a.LeftOut, b.LeftOut, sameLeftOut)
+	return samePorts(a.Endpoints, b.Endpoints) && a.Networks.Equal(b.Networks) && slices.Equal(a.Demoted, b.Demoted) && slices.EqualFunc(a.LeftOut, b.LeftOut, sameLeftOut) &&
+		pushcontext.SameStates(a.Sources, b.Sources)
 }
 
 // sameServed reports whether two views differ in nothing that a proxy is sent.
@@ -53,7 +54,7 @@ func samePorts(a, b []pushcontext.PortEndpoints) bool {
 
 func samePortContent(a, b []pushcontext.PortEndpoints) bool {
 	return equalPorts(a, b, func(a, b *model.Endpoint) bool {
-		return a.Addr == b.Addr && candidate{ep: a, port: a.PortName, network: a.Network, mtls: a.MTLS, mtlsBy: a.MTLSSource, other: a.OtherMTLS, source: a.Source}.equal(b)
+		return a.Addr == b.Addr && candidate{ep: a, port: a.PortName, part: a.Part, network: a.Network, mtls: a.MTLS, mtlsBy: a.MTLSSource, other: a.OtherMTLS, source: a.Source}.equal(b)
 	})
 }
 

@@ -22,16 +22,17 @@ type mergeInput struct {
 	endpoints []row[*model.Endpoints]
 	join      func(rowID, *model.Service) []selected
 	old       *pushcontext.ServiceView
+	// federation is the FederatedService that the service is, nil for others; lookup is for its sources.
+	federation *federation
+	lookup     lookup
 }
 
 // merge derives a service from its rows. The result is in depends only on the input's content, and is
 // in.old itself if nothing differs; parts that do not differ keep their pointers.
 func merge(in *mergeInput) *pushcontext.ServiceView {
-	ranked := rank(in)
-	shape := newShape(in, ranked)
-	e := gather(in, ranked, shape)
+	shape, e := in.derive()
 	view := &pushcontext.ServiceView{
-		Endpoints: e.group(in.old), Networks: used(in.networks.resolved, e.kept), LeftOut: e.leftOut, Demoted: e.demotedShards(in.demoted),
+		Endpoints: e.group(in.old), Networks: used(in.networks.resolved, e.kept), LeftOut: e.leftOut, Demoted: e.demotedShards(in.demoted), Sources: e.sources,
 	}
 	if inlined(shape) {
 		shape.Inline = view.Endpoints
@@ -55,6 +56,16 @@ func merge(in *mergeInput) *pushcontext.ServiceView {
 	return view
 }
 
+// derive gives the definition, and the endpoints of all rows.
+func (in *mergeInput) derive() (*pushcontext.ShapeView, *gathered) {
+	if in.federation != nil {
+		return in.federation.derive(in)
+	}
+	ranked := rank(in)
+	shape := newShape(in, ranked)
+	return shape, gather(in, ranked, shape)
+}
+
 // ranked is a definition and its place in the order of precedence.
 type ranked = row[*model.Service]
 
@@ -66,7 +77,7 @@ func imported(s *model.Service) bool { return s.ClusterSet && s.Source.Object.Ki
 
 // defined reports whether there is a service: what is imported only, nobody exports.
 func (in *mergeInput) defined() bool {
-	return slices.ContainsFunc(in.services, func(s row[*model.Service]) bool { return !imported(s.obj) })
+	return in.federation != nil || slices.ContainsFunc(in.services, func(s row[*model.Service]) bool { return !imported(s.obj) })
 }
 
 // rank sorts definitions by precedence: service objects before ServiceEntries (so that nobody can

@@ -19,7 +19,7 @@ import (
 // kinds are the kinds of configuration that merging depends on, other than mesh-wide settings.
 var kinds = [...]string{
 	model.ConfigDestinationRule, model.ConfigPeerAuthentication, model.ConfigGateway, model.ConfigVirtualService,
-	model.ConfigSidecar, model.ConfigTelemetry, model.ConfigNetworkGateway, model.ConfigResolvedHost,
+	model.ConfigSidecar, model.ConfigTelemetry, model.ConfigNetworkGateway, model.ConfigResolvedHost, model.ConfigFederatedService,
 }
 
 // kindRows are the rows of one kind. They belong to the controller goroutine.

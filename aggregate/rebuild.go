@@ -20,7 +20,7 @@ func compareHosts(a, b hostKey) int {
 // snapshot must equal once nothing is pending. Services are sorted by key; revisions are not set.
 func Rebuild(shards map[model.ShardKey]*model.ShardState, o Options) Rebuilt {
 	o = o.withDefaults()
-	r := newRebuild(nil)
+	r := newRebuild(nil, nil)
 	for k, s := range shards {
 		r.add(k, s.Rows())
 		r.addWorkloads(k, s.Rows(), nil)
@@ -137,19 +137,25 @@ func (r *rebuild) gateways(named map[string]bool) (out []row[*model.Service]) {
 
 // rebuild collects rows by scanning.
 type rebuild struct {
-	only      func(hostKey) bool // nil: every host
+	only      func(hostKey) bool // hosts to merge; nil: every one
+	federated *federations       // whose sources are read, too
 	shards    []model.ShardKey
 	services  map[hostKey][]row[*model.Service]
 	endpoints map[hostKey][]row[*model.Endpoints]
 	workloads []row[*model.Workload]
 }
 
-func newRebuild(only func(hostKey) bool) *rebuild {
-	return &rebuild{only: only, services: map[hostKey][]row[*model.Service]{}, endpoints: map[hostKey][]row[*model.Endpoints]{}}
+func newRebuild(only func(hostKey) bool, federated *federations) *rebuild {
+	return &rebuild{only: only, federated: federated, services: map[hostKey][]row[*model.Service]{}, endpoints: map[hostKey][]row[*model.Endpoints]{}}
 }
 
 func (r *rebuild) wants(k hostKey) bool {
 	return r.only == nil || r.only(k)
+}
+
+// reads reports whether the rows of a host matter: it is wanted, or may be a source of one that is.
+func (r *rebuild) reads(k hostKey) bool {
+	return r.wants(k) || slices.ContainsFunc(r.federated.fed(k.host), r.wants)
 }
 
 func (r *rebuild) add(shard model.ShardKey, rows iter.Seq2[model.RowKey, model.Object]) {
@@ -158,11 +164,11 @@ func (r *rebuild) add(shard model.ShardKey, rows iter.Seq2[model.RowKey, model.O
 		id := rowID{shard, rk.Key}
 		switch o := o.(type) {
 		case *model.Service:
-			if k := (hostKey{o.Namespace, o.Host}); r.wants(k) {
+			if k := (hostKey{o.Namespace, o.Host}); r.reads(k) {
 				r.services[k] = append(r.services[k], row[*model.Service]{id, o})
 			}
 		case *model.Endpoints:
-			if k := (hostKey{o.Namespace, o.Host}); r.wants(k) {
+			if k := (hostKey{o.Namespace, o.Host}); r.reads(k) {
 				r.endpoints[k] = append(r.endpoints[k], row[*model.Endpoints]{id, o})
 			}
 		}
@@ -185,11 +191,19 @@ func (r *rebuild) selecting() func(*model.Workload) bool {
 		pair
 	}
 	labels := map[label]struct{}{}
+	note := func(_ rowID, s *model.Service) {
+		if p, ok := pivot(s.Selector); ok {
+			labels[label{s.Namespace, p}] = struct{}{}
+		}
+	}
 	for _, rows := range r.services {
 		for _, s := range rows {
-			if p, ok := pivot(s.obj.Selector); ok {
-				labels[label{s.obj.Namespace, p}] = struct{}{}
-			}
+			note(s.id, s.obj)
+		}
+	}
+	for k := range r.federated.keys() {
+		if r.wants(k) {
+			r.federated.byKey[k].each(note)
 		}
 	}
 	return func(w *model.Workload) bool {
@@ -206,20 +220,33 @@ func (r *rebuild) selecting() func(*model.Workload) bool {
 func (r *rebuild) merge(b *basis) map[hostKey][]*pushcontext.ServiceView {
 	out := map[hostKey][]*pushcontext.ServiceView{}
 	clusters := clustersOf(slices.Values(r.shards))
-	for _, k := range slices.SortedFunc(maps.Keys(r.services), compareHosts) {
+	keys := b.federations.keys()
+	for k := range r.services {
 		sortRows(r.services[k])
-		sortRows(r.endpoints[k])
-		for _, in := range partition(k, r.services[k], r.endpoints[k], b, clusters) {
+		keys[k] = struct{}{}
+	}
+	for _, rows := range r.endpoints {
+		sortRows(rows)
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(keys), compareHosts) {
+		if !r.wants(k) {
+			continue
+		}
+		for _, in := range b.takeOver(k, partition(k, r.services[k], r.endpoints[k], b, clusters), r.lookup()) {
 			if !in.defined() {
 				continue
 			}
-			in.join = r.join
 			if v, err := mergeContained(in); err == nil {
 				out[k] = append(out[k], v)
 			}
 		}
 	}
 	return out
+}
+
+// lookup reads the rows that were collected, which are sorted.
+func (r *rebuild) lookup() lookup {
+	return lookup{services: r.directory, join: r.join, endpoints: func(k hostKey) []row[*model.Endpoints] { return r.endpoints[k] }}
 }
 
 func sortRows[T any](rows []row[T]) {
@@ -241,5 +268,5 @@ func (r *rebuild) join(id rowID, svc *model.Service) []selected {
 // do not count, nor does identity.
 func SameView(a, b *pushcontext.ServiceView) bool {
 	return sameShapeContent(a.Shape, b.Shape) && samePortContent(a.Endpoints, b.Endpoints) && a.Networks.Equal(b.Networks) &&
-		slices.Equal(a.Demoted, b.Demoted) && slices.EqualFunc(a.LeftOut, b.LeftOut, sameLeftOut)
+		slices.Equal(a.Demoted, b.Demoted) && slices.EqualFunc(a.LeftOut, b.LeftOut, sameLeftOut) && pushcontext.SameStates(a.Sources, b.Sources)
 }

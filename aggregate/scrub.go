@@ -76,7 +76,7 @@ func (c *Controller) beginPass() {
 	c.scrubbed++
 	only := func(k hostKey) bool { return maphash.Comparable(c.seed, k)%groups == group }
 	c.pass = &pass{
-		only: only, rows: newRebuild(only), rest: c.state.shardKeys(),
+		only: only, rows: newRebuild(only, c.federations), rest: c.state.shardKeys(),
 		touched: &touched{hosts: map[hostKey]struct{}{}, spaces: map[string]struct{}{}},
 	}
 	c.state.touched = c.pass.touched
@@ -194,5 +194,8 @@ func (s *state) reselect() {
 				}
 			}
 		}
+	}
+	for k := range s.federations.keys() {
+		s.federations.byKey[k].each(s.sel.addService)
 	}
 }

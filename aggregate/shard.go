@@ -37,20 +37,21 @@ func (h *hostRows) empty() bool { return len(h.services)+len(h.endpoints)+len(h.
 // state is all shards and the indexes over them. It belongs to the controller goroutine; merge
 // workers only read it, while that goroutine waits for them.
 type state struct {
-	shards    map[model.ShardKey]*shard
-	hosts     map[hostKey]*hostRows
-	named     map[string][]hostKey // keys of hosts, by host
-	sel       *selector
-	dirty     map[hostKey]struct{}
-	mesh      bool                // a mesh-wide configuration row changed
-	configs   bool                // any other configuration row changed
-	redefined map[string]struct{} // hosts of which definitions changed
-	gateways  *gatewayIndex
-	addresses *addressIndex
-	aliases   *aliasIndex
-	kinds     map[string]*kindRows        // of kinds that merging depends on
-	places    map[placeID]*model.Workload // that came, moved or (nil) went
-	touched   *touched                    // notes what changes while a scrub is under way; nil otherwise
+	shards      map[model.ShardKey]*shard
+	hosts       map[hostKey]*hostRows
+	named       map[string][]hostKey // keys of hosts, by host
+	sel         *selector
+	dirty       map[hostKey]struct{}
+	mesh        bool                // a mesh-wide configuration row changed
+	configs     bool                // any other configuration row changed
+	redefined   map[string]struct{} // hosts of which definitions changed
+	gateways    *gatewayIndex
+	addresses   *addressIndex
+	aliases     *aliasIndex
+	kinds       map[string]*kindRows        // of kinds that merging depends on
+	federations *federations                // as of the last basis
+	places      map[placeID]*model.Workload // that came, moved or (nil) went
+	touched     *touched                    // notes what changes while a scrub is under way; nil otherwise
 }
 
 func newState() *state {
@@ -206,7 +207,15 @@ func (s *state) unindex(sh *shard, k model.RowKey, obj model.Object) {
 	}
 }
 
+// mark has a host merged again, and the FederatedServices of which it may be a source.
 func (s *state) mark(k hostKey) {
+	s.markOne(k)
+	for _, f := range s.federations.fed(k.host) {
+		s.markOne(f)
+	}
+}
+
+func (s *state) markOne(k hostKey) {
 	s.dirty[k] = struct{}{}
 	if s.touched != nil {
 		s.touched.hosts[k] = struct{}{}

@@ -30,7 +30,7 @@ type world struct {
 }
 
 var worldKeys = []model.ShardKey{
-	kube("c1"), kube("c2"), kube("c3"), {Provider: "consul", Cluster: "c1"}, {Provider: model.ProviderMesh, Cluster: "c1"},
+	kube("c1"), kube("c2"), kube("c3"), {Provider: "consul", Cluster: "c1"}, nacos("n1"), {Provider: model.ProviderMesh, Cluster: "c1"},
 	{Provider: model.ProviderDNS, Cluster: "c1"},
 }
 
@@ -41,7 +41,9 @@ func (w *world) name() string { return fmt.Sprintf("s%d", w.pick(5)) }
 // object makes a random row. All members use the same names and address ranges.
 func (w *world) object(k model.ShardKey) model.Object {
 	w.gen++
-	switch w.pick(20) {
+	switch w.pick(22) {
+	case 20, 21:
+		return w.federated(k)
 	case 0, 1, 2:
 		return w.service(k)
 	case 3, 4, 5, 6, 7:
@@ -113,7 +115,7 @@ func (w *world) slice(k model.ShardKey) *model.Endpoints {
 }
 
 func (w *world) workload(k model.ShardKey) *model.Workload {
-	kind := []model.WorkloadKind{model.KindPod, model.KindWorkloadEntry}[w.pick(2)]
+	kind := []model.WorkloadKind{model.KindPod, model.KindWorkloadEntry, model.KindInstance}[w.pick(3)]
 	ip := w.ip()
 	if w.pick(5) == 0 {
 		ip = ""
@@ -316,7 +318,18 @@ func (w *world) checkRows(seed uint64, pc *pushcontext.PushContext, states map[m
 	}
 	for k, s := range states {
 		for _, o := range s.Rows() {
-			if e, ok := o.(*model.Endpoints); ok && !defined[e.Host] && len(e.Endpoints) > 0 && pc.NoService[model.ServiceKey{Namespace: "ns", Host: e.Host}] == nil {
+			e, ok := o.(*model.Endpoints)
+			if !ok || defined[e.Host] || len(e.Endpoints) == 0 {
+				continue
+			}
+			key := model.ServiceKey{Namespace: "ns", Host: e.Host}
+			if v := pc.Service(key); v != nil && v.Shape.Federation != nil {
+				if !slices.ContainsFunc(v.LeftOut, func(l model.LeftOut) bool {
+					return l.Source.Shard == k && l.Source.Object == e.Source.Object && (l.Reason == model.ReasonNoService || l.Reason == model.ReasonConflictLost)
+				}) {
+					w.t.Fatalf("seed %d: endpoints of %s in %s are not left out of the FederatedService", seed, e.Host, k)
+				}
+			} else if pc.NoService[key] == nil {
 				w.t.Fatalf("seed %d: endpoints of %s in %s are not listed", seed, e.Host, k)
 			}
 		}
@@ -331,6 +344,9 @@ func (w *world) checkRows(seed uint64, pc *pushcontext.PushContext, states map[m
 func text(v *pushcontext.ServiceView) string {
 	s := fmt.Sprintf("ports %v, resolution %v, addresses %v, inline %d, contributions %v, conflicts %v, left out %v;",
 		v.Shape.Ports, v.Shape.Resolution, v.Shape.Addresses, len(v.Shape.Inline), v.Shape.Contributions, v.Shape.Conflicts, v.LeftOut)
+	if v.Shape.Federation != nil {
+		s += fmt.Sprintf(" federation %+v, sources %+v;", *v.Shape.Federation, v.Sources)
+	}
 	for _, p := range v.Endpoints {
 		for _, l := range p.Localities {
 			for _, e := range l.Endpoints {

@@ -52,7 +52,7 @@ func (s *step) setInstances(key model.ServiceKey, old, next *ServiceView) {
 
 // sameTargets reports whether an endpoint of either form of a service makes its workload serve the same.
 func sameTargets(a, b *ShapeView) bool {
-	return a == b || a.Name == b.Name && a.OwnPorts == b.OwnPorts && slices.Equal(a.Ports, b.Ports) &&
+	return a == b || a.Federation == b.Federation && a.Name == b.Name && a.OwnPorts == b.OwnPorts && slices.Equal(a.Ports, b.Ports) &&
 		!slices.ContainsFunc(a.Ports, func(p model.Port) bool { return a.ownPool(p) != b.ownPool(p) })
 }
 
@@ -60,7 +60,11 @@ func sameTargets(a, b *ShapeView) bool {
 // that the targets are the same: few, even if the service is large.
 func movedWorkloads(old, next *ServiceView) map[model.InstanceKey]struct{} {
 	moved := map[model.InstanceKey]struct{}{}
-	add := func(e *model.Endpoint) { moved[instanceKey(e)] = struct{}{} }
+	add := func(e *model.Endpoint) {
+		if !next.Shape.borrowed(e) {
+			moved[instanceKey(e)] = struct{}{}
+		}
+	}
 	group := func(l LocalityEndpoints) {
 		for _, e := range l.Endpoints {
 			add(e)
@@ -72,7 +76,10 @@ func movedWorkloads(old, next *ServiceView) map[model.InstanceKey]struct{} {
 			func(a, b LocalityEndpoints) {
 				walkBoth(a.Endpoints, b.Endpoints, func(a, b *model.Endpoint) int { return a.Addr.Compare(b.Addr) }, add,
 					func(a, b *model.Endpoint) {
-						if a.Network != b.Network || a.MTLS != b.MTLS || a.OtherMTLS != b.OtherMTLS {
+						switch {
+						case a.Part != b.Part: // one may be another service's
+							moved[instanceKey(a)] = struct{}{}
+						case a.Network != b.Network || a.MTLS != b.MTLS || a.OtherMTLS != b.OtherMTLS:
 							add(a)
 						}
 					})
@@ -118,7 +125,7 @@ func (v *ServiceView) served(only map[model.InstanceKey]struct{}) map[model.Inst
 		for _, l := range v.Port(port.Name) {
 			for _, e := range l.Endpoints {
 				k := instanceKey(e)
-				if _, wanted := only[k]; !k.IP.IsValid() || (only != nil && !wanted) {
+				if _, wanted := only[k]; !k.IP.IsValid() || (only != nil && !wanted) || v.Shape.borrowed(e) {
 					continue
 				}
 				in := out[k]

@@ -114,6 +114,7 @@ type ShapeView struct {
 	Networks      Networks       // of a service that proxies resolve: those that its endpoints are on; gateways known by name are unresolved
 	Contributions []Contribution // by shard, then object
 	Conflicts     []Conflict
+	Federation    *Federation // of a FederatedService's service; nil for others
 	Mesh          *MeshView
 }
 
@@ -143,6 +144,7 @@ type ServiceView struct {
 	Networks  Networks         // that its endpoints are on, of those with gateways; a gateway known by name is there once for each address
 	LeftOut   []model.LeftOut  // candidates that serve nobody, by Addr
 	Demoted   []model.ShardKey // stale for so long that other members see their endpoints at lower priority; sorted
+	Sources   []SourceState    // what came of each of Shape.Federation.Sources
 	peers     PeersView        // set by the Builder
 }
 

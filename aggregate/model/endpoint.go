@@ -49,6 +49,7 @@ type Endpoint struct {
 	Addr           Addr
 	PortName       string // service port that it backs
 	Health         Health
+	Part           uint16  // of a FederatedService's service: number of the source that it is of, from 1; set by the merge, not by registries
 	MTLS           MTLS    // what PeerAuthentication demands of connections to it; set by the merge, not by registries
 	MTLSSource     *Source // the PeerAuthentication that demands MTLS, without revision; nil if none does
 	OtherMTLS      MTLS    // the same, of connections to ports of its workload that no PeerAuthentication names

@@ -61,6 +61,7 @@ const (
 	ReasonLocalityWeight Reason = "LocalityWeight" // no share in the locality distribution
 	ReasonIPFamily       Reason = "IPFamily"       // the proxy has no address of this family
 	ReasonNetworkView    Reason = "NetworkView"    // the proxy asked for the endpoints of other networks
+	ReasonNoEndpoints    Reason = "NoEndpoints"    // a source of a FederatedService: nothing of it is there
 	ReasonZeroWeight     Reason = "ZeroWeight"     // weight 0: takes no traffic
 	ReasonDisabled       Reason = "Disabled"       // taken out of service in its registry
 )

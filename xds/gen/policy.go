@@ -52,6 +52,7 @@ type policy struct {
 	// zones: Envoy itself prefers endpoints of its zone among those of its region.
 	zones *networking.ZoneAwareLoadBalancerSetting
 	own   bool // the rule decides about localities
+	apart bool // sources of a FederatedService have shares: endpoints of different ones are never in one locality
 }
 
 // makePolicy combines a rule with the service and the mesh. Unready endpoints are sent, so that a proxy
@@ -78,6 +79,7 @@ func makePolicy(s *pushcontext.ShapeView, r rule) policy {
 	default:
 		p.spread(s.Mesh.Config.GetLocalityLbSetting())
 	}
+	p.federate(s.Federation)
 	return p
 }
 

@@ -82,6 +82,7 @@ type selection struct {
 type group struct {
 	priority uint32
 	locality model.Locality
+	part     uint16 // number of the source whose all hosts are, if sources are kept apart
 	weight   uint32
 	hosts    []host // direct ones by address, then gateways
 }
@@ -101,8 +102,9 @@ type host struct {
 
 // Offsets that keep one kind of priority behind another until compaction.
 const (
-	placeless = 1 << 16 // endpoints of unknown locality under a distribution
-	demotion  = 1 << 20 // endpoints of a shard that has been stale for long
+	placeless  = 1 << 16 // endpoints of unknown locality under a distribution
+	sourceStep = 1 << 20 // endpoints of a source of a FederatedService, for each before it
+	demotion   = 1 << 28 // endpoints of a shard that has been stale for long
 )
 
 // selector makes one selection.
@@ -126,6 +128,7 @@ type selector struct {
 type groupKey struct {
 	priority uint32
 	locality model.Locality
+	part     uint16
 }
 
 // selectEndpoints is the one place that decides what a proxy is sent: resources and explanations are
@@ -228,7 +231,7 @@ func (s *selector) remote(e *model.Endpoint) bool {
 }
 
 func (s *selector) priority(e *model.Endpoint) uint32 {
-	p := s.policy.priority(s.class, s.prefer, e)
+	p := s.policy.priority(s.class, s.prefer, e) + s.behind(e)
 	if s.shares != nil && e.Locality == (model.Locality{}) && s.share(e.Locality) == 0 {
 		p += placeless
 	}
@@ -239,10 +242,10 @@ func (s *selector) priority(e *model.Endpoint) uint32 {
 }
 
 func (s *selector) place(e *model.Endpoint, gateways []pushcontext.Gateway, v *Verdict) {
-	k := groupKey{priority: v.Priority, locality: e.Locality}
+	k := s.groupOf(e, v.Priority)
 	g := s.groups[k]
 	if g == nil {
-		g = &group{priority: k.priority, locality: k.locality}
+		g = &group{priority: k.priority, locality: k.locality, part: k.part}
 		s.groups[k] = g
 	}
 	weight := max(uint64(e.Weight), 1) * s.scale
@@ -275,14 +278,23 @@ func (s *selector) finish() selection {
 		slices.SortStableFunc(g.hosts, compareHosts)
 		out.groups = append(out.groups, g)
 	}
+	apart := s.policy.apart
+	if apart {
+		out.level()
+	}
 	slices.SortFunc(out.groups, func(a, b *group) int {
-		return cmp.Or(cmp.Compare(a.priority, b.priority), a.locality.Compare(b.locality))
+		return cmp.Or(cmp.Compare(a.priority, b.priority), a.locality.Compare(b.locality), cmp.Compare(a.part, b.part))
 	})
 	if s.multi || s.twins {
-		out.unique(s.class)
+		out.unique(s.class, apart)
 	}
 	if s.mixed && s.class.IPv4 && s.class.IPv6 && !s.shape.Resolution.IsDNS() {
 		out.pair()
+	}
+	if apart {
+		if out.balance(s.shape.Federation); s.multi {
+			out.unique(s.class, false)
+		}
 	}
 	out.compact()
 	out.weigh()

@@ -99,13 +99,16 @@ func (s spot) host() *host { return &s.group.hosts[s.index] }
 // unique leaves each address in one place: of several, Envoy would keep the first and drop the others
 // without a word, and their weights with them. An endpoint of the proxy's own member is kept, else the
 // healthiest, else that of the best priority, else the first. A gateway that stands for several localities is sent in the first of
-// the best priority, with the weights of all of that priority.
-func (o *selection) unique(c Class) {
+// the best priority, with the weights of all of that priority; with several true gateways are not looked at.
+func (o *selection) unique(c Class, several bool) {
 	at := map[dialled]spot{}
 	lost := false
 	for _, g := range o.groups {
 		for i := range g.hosts {
 			here := spot{g, i}
+			if several && here.host().endpoint == nil {
+				continue
+			}
 			first, twice := at[here.host().dialled()]
 			switch {
 			case !twice:
@@ -120,8 +123,11 @@ func (o *selection) unique(c Class) {
 			}
 		}
 	}
-	if lost {
+	if lost && !several {
 		o.tidy(at)
+	}
+	if lost {
+		o.sweep()
 	}
 }
 
@@ -155,7 +161,7 @@ func (o *selection) drop(from, kept spot) {
 		Detail: fmt.Sprintf("cluster %q lists the same address, which can be sent once only", k.endpoint.Addr.Cluster)}
 }
 
-// tidy takes dropped hosts out of their groups, and the gateways among them out of the verdicts.
+// tidy takes gateways that were dropped out of the verdicts.
 func (o *selection) tidy(at map[dialled]spot) {
 	for i := range o.verdicts {
 		v := &o.verdicts[i]
@@ -172,6 +178,10 @@ func (o *selection) tidy(at map[dialled]spot) {
 				Detail: "its gateways are sent for endpoints of a better priority, and can be sent once only"}
 		}
 	}
+}
+
+// sweep takes dropped hosts out of their groups.
+func (o *selection) sweep() {
 	for _, g := range o.groups {
 		g.hosts = slices.DeleteFunc(g.hosts, func(h host) bool { return h.dropped })
 	}

@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -15,6 +16,9 @@ func ExplainPriority(v *pushcontext.ServiceView, c Class, port model.Port, e *mo
 	var why []string
 	if e.Source != nil && e.Source.Shard.Cluster != c.Cluster && slices.Contains(v.Demoted, e.Source.Shard) {
 		why = append(why, "its cluster is out of contact for too long")
+	}
+	if from := v.Shape.Federation.SourceOf(e); from != nil && from.Priority > 0 {
+		why = append(why, fmt.Sprintf("its source %s has the priority %d", from.Name, from.Priority))
 	}
 	for _, x := range p.preferences(c) {
 		if x.value != endpointLabel(e, x.key) {
