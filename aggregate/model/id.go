@@ -27,7 +27,19 @@ const (
 	ProviderConsul ProviderID = "consul"
 	ProviderNacos  ProviderID = "nacos"
 	ProviderMCP    ProviderID = "mcp" // a server of the Mesh Configuration Protocol
+	// Services whose addresses, or names, stand in a declaration.
+	ProviderStatic    ProviderID = "static"
+	ProviderStaticDNS ProviderID = "static-dns"
 )
+
+// Foreign reports whether registries of the provider are declared, and no cluster that proxies run in.
+func (p ProviderID) Foreign() bool {
+	switch p {
+	case ProviderConsul, ProviderNacos, ProviderMCP, ProviderStatic, ProviderStaticDNS:
+		return true
+	}
+	return false
+}
 
 // OfHub reports whether registries of the provider are about the hub's own affairs, and belong to no member: mesh-wide
 // settings, names of gateways, credentials in Secrets or in a folder.
