@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -152,6 +153,7 @@ func (a *analysis) sidecars() {
 		if !ok || c.NotServed {
 			continue
 		}
+		a.ingress(c, spec)
 		for i, e := range spec.Egress {
 			for j, h := range e.Hosts {
 				namespace, host, _ := strings.Cut(h, "/")
@@ -161,6 +163,18 @@ func (a *analysis) sidecars() {
 				a.add(c.Source, model.Finding{Code: CodeNoImport, Severity: model.SeverityWarning, Field: fmt.Sprintf("egress[%d].hosts[%d]", i, j),
 					Message: fmt.Sprintf("%q imports nothing: no service or VirtualService that the namespace %s may see has such a host", h, c.Namespace)})
 			}
+		}
+	}
+}
+
+// ingress tells of listeners that take a port from the services that have it: proxies can't listen twice.
+func (a *analysis) ingress(c *model.Config, spec *networking.Sidecar) {
+	for i, l := range spec.Ingress {
+		bind, err := netip.ParseAddr(l.Bind)
+		all := l.Bind == "" || err == nil && bind.IsUnspecified()
+		if n := uint16(l.GetPort().GetNumber()); all && l.CaptureMode == networking.CaptureMode_NONE && a.pc.Port(n) != nil {
+			a.add(c.Source, model.Finding{Code: CodePortConflict, Severity: model.SeverityWarning, Field: fmt.Sprintf("ingress[%d]", i),
+				Message: fmt.Sprintf("it takes port %d on all addresses, so workloads that it is for reach no service at this port through their proxies: set bind, or another port", n)})
 		}
 	}
 }

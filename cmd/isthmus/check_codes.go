@@ -53,7 +53,7 @@ func findingCodes() []findingCode {
 		{analysis.CodeNoImport, "a Sidecar imports a host that no service has"},
 		{analysis.CodeNoEndpoints, "a ServiceEntry that selects its endpoints has none"},
 		{analysis.CodeNoRoutes, "no VirtualService has routes for a server of a Gateway"},
-		{analysis.CodePortConflict, "two servers can't share a port"},
+		{analysis.CodePortConflict, "two servers can't share a port, or a Sidecar's ingress listener takes it from services"},
 		{analysis.CodeHostTaken, "another server with TLS has the host at the port already"},
 	}
 }

@@ -92,7 +92,7 @@ func (b *gatewayBuilder) bare(l *routerListener) *listenerv3.Listener {
 	case isPipe:
 		out.Address = &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path}}}
 	case l.bind == "" && b.bind.IsUnspecified():
-		out.AdditionalAddresses = otherFamily(b.class, b.port)
+		out.AdditionalAddresses = otherFamily(b.class, b.bind, b.port)
 	}
 	if b.mesh.Config.GetDefaultConfig().GetGatewayTopology().GetProxyProtocol() != nil {
 		out.ListenerFilters = append(out.ListenerFilters, listenerFilter("envoy.filters.listener.proxy_protocol", &proxyprotocolv3.ProxyProtocol{}))

@@ -48,7 +48,7 @@ func (b *listenerBuilder) whole(p *portPlan) *listenerv3.Listener {
 	l := b.listener(b.name())
 	l.BindToPort = nil
 	if b.bind.IsUnspecified() {
-		l.AdditionalAddresses = otherFamily(b.class, b.port)
+		l.AdditionalAddresses = otherFamily(b.class, b.bind, b.port)
 	}
 	b.chains(l, p, "")
 	return l
@@ -58,7 +58,7 @@ func (b *listenerBuilder) whole(p *portPlan) *listenerv3.Listener {
 // the mesh says.
 func (b *listenerBuilder) wildcard(p *portPlan) *listenerv3.Listener {
 	l := b.listener(b.name())
-	l.AdditionalAddresses = otherFamily(b.class, b.port)
+	l.AdditionalAddresses = otherFamily(b.class, b.bind, b.port)
 	b.chains(l, p, b.unknown())
 	return l
 }

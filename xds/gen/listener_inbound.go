@@ -19,7 +19,7 @@ func inboundListener(v *pushcontext.TargetsView, c Class) *listenerv3.Listener {
 	b := &listenerBuilder{class: c, mesh: v.Mesh, bind: c.wildcard(), port: inboundListenPort(v.Mesh), direction: inbound}
 	l := b.listener(virtualInbound)
 	l.BindToPort, l.Transparent = nil, transparent(c)
-	l.AdditionalAddresses = otherFamily(c, b.port)
+	l.AdditionalAddresses = otherFamily(c, b.bind, b.port)
 	l.TrafficDirection = corev3.TrafficDirection_INBOUND
 	ports := servedInbound(v, c)
 	l.FilterChains = []*listenerv3.FilterChain{b.tcp("virtualInbound-blackhole", toPort(b.port), blackHoleCluster)}

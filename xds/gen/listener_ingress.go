@@ -51,6 +51,20 @@ func ingressListeners(v *pushcontext.TargetsView, c Class) (names []string) {
 	return names
 }
 
+// ingressAt reports whether one of these is at an address: Envoy refuses another there.
+func ingressAt(m *pushcontext.MeshView, c Class, bind netip.Addr, port uint16) bool {
+	return slices.ContainsFunc(ingressOf(c), func(l *networking.IstioIngressListener) bool {
+		at, ok := ingressBind(c, l)
+		return ok && uint16(l.Port.Number) == port && ownListener(c, l) && !reserved(m, port) && c.meet(at, bind)
+	})
+}
+
+// meet reports whether listeners at two addresses have one in common: all of IPv4 is all of both families where the proxy has
+// both.
+func (c Class) meet(a, b netip.Addr) bool {
+	return a == b || c.IPv4 && c.IPv6 && a.IsUnspecified() && b.IsUnspecified()
+}
+
 // ingressListener makes one of these, nil if there is none of the name.
 func ingressListener(v *pushcontext.TargetsView, c Class, name string) *listenerv3.Listener {
 	for _, l := range ingressOf(c) {
@@ -61,9 +75,7 @@ func ingressListener(v *pushcontext.TargetsView, c Class, name string) *listener
 		b := &listenerBuilder{class: c, mesh: v.Mesh, bind: bind, port: uint16(l.Port.Number), direction: inbound}
 		out := b.listener(name)
 		out.BindToPort, out.TrafficDirection = nil, corev3.TrafficDirection_INBOUND
-		if bind.IsUnspecified() {
-			out.AdditionalAddresses = otherFamily(c, b.port)
-		}
+		out.AdditionalAddresses = otherFamily(c, bind, b.port)
 		p := ingressPort(v, l)
 		e := portEntry(p, v.Mesh)
 		e.match = &listenerv3.FilterChainMatch{}

@@ -35,7 +35,7 @@ func sitesOf(c Class, port uint16) (out []site) {
 			continue
 		}
 		var ok bool
-		if s.bind, ok = s.address(c); ok && !slices.ContainsFunc(out, func(o site) bool { return o.bind == s.bind }) {
+		if s.bind, ok = s.address(c); ok && !slices.ContainsFunc(out, func(o site) bool { return c.meet(o.bind, s.bind) }) {
 			out = append(out, s)
 		}
 	}
@@ -100,9 +100,7 @@ func (p *portPlan) site(bind netip.Addr) *site {
 // onSite serves what the Sidecar imports there.
 func (b *listenerBuilder) onSite(s *site) *listenerv3.Listener {
 	l := b.listener(b.name())
-	if b.bind.IsUnspecified() {
-		l.AdditionalAddresses = otherFamily(b.class, b.port)
-	}
+	l.AdditionalAddresses = otherFamily(b.class, b.bind, b.port)
 	rest := b.unknown()
 	if s.bound {
 		l.BindToPort, rest = nil, ""

@@ -90,7 +90,15 @@ func (Listeners) Names(v pushcontext.View, c Class) []string {
 	return nil
 }
 
+// portListeners are the names of those for the services of a port, at addresses that the Sidecar's own listeners leave.
 func portListeners(v *pushcontext.PortView, c Class) []string {
+	return slices.DeleteFunc(allPortListeners(v, c), func(name string) bool {
+		bind, _, _ := parseListener(name)
+		return ingressAt(v.Mesh, c, bind, v.Number)
+	})
+}
+
+func allPortListeners(v *pushcontext.PortView, c Class) []string {
 	p := planOf(v, c)
 	if len(p.sites) > 0 {
 		return siteListeners(p, v)
@@ -165,7 +173,7 @@ func (Listeners) Build(v pushcontext.View, c Class, name string) ([]byte, error)
 
 func portListener(v *pushcontext.PortView, c Class, name string) ([]byte, error) {
 	bind, port, ok := parseListener(name)
-	if !ok || port != v.Number {
+	if !ok || port != v.Number || ingressAt(v.Mesh, c, bind, port) {
 		return nil, errName(ListenerURL, name)
 	}
 	b := &listenerBuilder{class: c, mesh: v.Mesh, bind: bind, port: port}
@@ -207,7 +215,7 @@ func outboundListener(m *pushcontext.MeshView, c Class) *listenerv3.Listener {
 	b := &listenerBuilder{class: c, mesh: m, bind: c.wildcard(), port: outboundListenPort(m)}
 	l := b.listener(virtualOutbound)
 	l.BindToPort, l.UseOriginalDst, l.Transparent = nil, yes(), transparent(c)
-	l.AdditionalAddresses = otherFamily(c, b.port)
+	l.AdditionalAddresses = otherFamily(c, b.bind, b.port)
 	l.FilterChains = []*listenerv3.FilterChain{
 		b.tcp("virtualOutbound-blackhole", toPort(b.port), blackHoleCluster),
 		b.tcp("virtualOutbound-catchall-tcp", nil, b.unknown()),
@@ -224,9 +232,9 @@ func transparent(c Class) *wrapperBool {
 	return nil
 }
 
-// otherFamily is the second any-address of a proxy that has both families.
-func otherFamily(c Class, port uint16) []*listenerv3.AdditionalAddress {
-	if !c.IPv4 || !c.IPv6 {
+// otherFamily is the second address of a listener on all addresses of a proxy that has both families.
+func otherFamily(c Class, bind netip.Addr, port uint16) []*listenerv3.AdditionalAddress {
+	if bind != netip.IPv4Unspecified() || !c.IPv4 || !c.IPv6 {
 		return nil
 	}
 	return []*listenerv3.AdditionalAddress{{Address: socketAddress("::", port)}}
