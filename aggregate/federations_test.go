@@ -388,7 +388,11 @@ func TestI7FederatedServicesFollowTheirSources(t *testing.T) {
 			{"endpoints of Nacos", "a.nacos,x.global", "", put(foreignService(n, "a.nacos", http80, "10.1.0.1", "10.1.0.2")[:2]...)},
 			{"a workload that comes", "z.global", "", put(foreignService(n, "a.nacos", http80, "10.1.0.1", "10.1.0.2")[3])},
 			{"the same again", "", "", put(slice(c1, "a", "a-1", "10.0.0.1", "10.0.0.2"))},
-			{"the definition of a source", "", host("a"), put(service(c1, "a", func(s *model.Service) { s.ServiceAccounts = nil; s.Labels = model.Labels{"x": "y"}; s.Traffic = model.TrafficPreferSameZone }))},
+			{"the definition of a source", "", host("a"), put(service(c1, "a", func(s *model.Service) {
+				s.ServiceAccounts = nil
+				s.Labels = model.Labels{"x": "y"}
+				s.Traffic = model.TrafficPreferSameZone
+			}))},
 			{"the FederatedService itself", "", "y.global", put(fs("y", hostSource(host("b")), hostSource("a.nacos")))},
 			{"what it says again", "", "", put(fs("y", hostSource(host("b")), hostSource("a.nacos")))},
 			{"an endpoint of two of them", "a.nacos,x.global,y.global", "", put(foreignService(n, "a.nacos", http80, "10.1.0.1")[:2]...)},

@@ -73,6 +73,7 @@ type identity struct {
 	health                      Health
 	mtls, otherMTLS             MTLS
 	weight                      uint32
+	part                        uint16
 	locality                    Locality
 	workload                    ObjectKey
 }
@@ -80,7 +81,7 @@ type identity struct {
 func identify(e *Endpoint) identity {
 	return identity{
 		addr: e.Addr, port: e.PortName, network: e.Network, tls: e.TLSMode, account: e.ServiceAccount, node: e.Node,
-		hostname: e.Hostname, health: e.Health, mtls: e.MTLS, otherMTLS: e.OtherMTLS, weight: e.Weight, locality: e.Locality, workload: e.Workload,
+		hostname: e.Hostname, health: e.Health, mtls: e.MTLS, otherMTLS: e.OtherMTLS, weight: e.Weight, part: e.Part, locality: e.Locality, workload: e.Workload,
 	}
 }
 

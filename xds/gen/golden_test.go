@@ -167,7 +167,7 @@ func scenarios() []scenario {
 			c.Extensions = gen.ExtIstioALPN | gen.ExtIstioMetadataExchange | gen.ExtIstioPeerMetadata | gen.ExtIstioStats
 		}), services: []svc{shop, db}, targets: targets[:1]},
 		{name: "tproxy", mesh: newMesh(), class: sidecar("c1", "shop", func(c *gen.Class) { c.Interception = gen.InterceptTProxy }), targets: targets[:2]},
-	}, append(slices.Concat(secureScenarios(), policyScenarios(), clusterScenarios(), gatewayScenarios()), zoneScenario())...)
+	}, append(slices.Concat(secureScenarios(), policyScenarios(), clusterScenarios(), gatewayScenarios(), federatedScenarios()), zoneScenario())...)
 }
 
 func TestGolden(t *testing.T) {
