@@ -88,13 +88,13 @@ func (r *route) merge(index int, root *networking.HTTPRoute, c *model.Config, de
 	for i, h := range delegated {
 		lost := ""
 		r.delegated += 1 + weight(root.Match)*max(len(h.Match), 1) + weight(h.Match)*max(len(root.Match), 1)
-		switch matches, ok := r.conditions(root.Match, h.Match); {
+		switch matches, outside := r.conditions(root.Match, h.Match); {
 		case h.Delegate != nil:
 			lost = "a delegate can't delegate"
 		case r.delegated > maxDelegated:
 			lost = fmt.Sprintf("there are more than %d conditions together: split the VirtualService", maxDelegated)
-		case !ok:
-			lost = "it matches what is not delegated to it"
+		case outside >= 0:
+			lost = fmt.Sprintf("match[%d] is not among what is delegated to it", outside)
 		default:
 			out = append(out, mergeHTTP(root, h, matches))
 			continue
@@ -107,9 +107,9 @@ func (r *route) merge(index int, root *networking.HTTPRoute, c *model.Config, de
 }
 
 // conditions gives what mergeMatches gives, unless there are too many.
-func (r *route) conditions(root, delegate []*networking.HTTPMatchRequest) ([]*networking.HTTPMatchRequest, bool) {
+func (r *route) conditions(root, delegate []*networking.HTTPMatchRequest) (merged []*networking.HTTPMatchRequest, outside int) {
 	if r.delegated > maxDelegated {
-		return nil, false
+		return nil, -1
 	}
 	return mergeMatches(root, delegate)
 }
@@ -147,23 +147,27 @@ func joinNames(a, b string) string {
 }
 
 // mergeMatches gives each combination of conditions of which the delegate's are among those of the root; none
-// matches all. False if there is none.
-func mergeMatches(root, delegate []*networking.HTTPMatchRequest) ([]*networking.HTTPMatchRequest, bool) {
+// matches all. If a condition of the delegate is among none, outside is its place, else -1: Istio then leaves out the whole
+// route, for one that serves a part of its requests is nobody's intention.
+func mergeMatches(root, delegate []*networking.HTTPMatchRequest) (merged []*networking.HTTPMatchRequest, outside int) {
 	if len(root) == 0 {
-		return delegate, true
+		return delegate, -1
 	}
 	if len(delegate) == 0 {
-		return root, true
+		return root, -1
 	}
-	var out []*networking.HTTPMatchRequest
-	for _, a := range root {
-		for _, b := range delegate {
+	for i, b := range delegate {
+		before := len(merged)
+		for _, a := range root {
 			if a != nil && b != nil && matchWithin(a, b) {
-				out = append(out, mergeMatch(a, b))
+				merged = append(merged, mergeMatch(a, b))
 			}
 		}
+		if len(merged) == before {
+			return nil, i
+		}
 	}
-	return out, len(out) > 0
+	return merged, -1
 }
 
 // matchWithin reports whether what b matches may be among what a matches, condition by condition.
@@ -171,7 +175,7 @@ func matchWithin(a, b *networking.HTTPMatchRequest) bool {
 	return stringWithin(a.Uri, b.Uri) && stringWithin(a.Scheme, b.Scheme) && stringWithin(a.Method, b.Method) && stringWithin(a.Authority, b.Authority) &&
 		stringsWithin(a.Headers, b.Headers) && stringsWithin(a.WithoutHeaders, b.WithoutHeaders) && stringsWithin(a.QueryParams, b.QueryParams) &&
 		a.IgnoreUriCase == b.IgnoreUriCase && (a.Port == 0 || b.Port == 0 || a.Port == b.Port) &&
-		(a.SourceNamespace == "" || b.SourceNamespace == "" || a.SourceNamespace == b.SourceNamespace) &&
+		(a.SourceNamespace == "" || a.SourceNamespace == b.SourceNamespace) &&
 		labelsWithin(a.SourceLabels, b.SourceLabels) && gatewaysWithin(a.Gateways, b.Gateways)
 }
 
@@ -226,8 +230,7 @@ func mergeMatch(a, b *networking.HTTPMatchRequest) *networking.HTTPMatchRequest 
 		Name: joinNames(a.Name, b.Name), Uri: cmp.Or(b.Uri, a.Uri), Scheme: cmp.Or(b.Scheme, a.Scheme), Method: cmp.Or(b.Method, a.Method),
 		Authority: cmp.Or(b.Authority, a.Authority), Headers: union(a.Headers, b.Headers), WithoutHeaders: union(a.WithoutHeaders, b.WithoutHeaders),
 		QueryParams: union(a.QueryParams, b.QueryParams), SourceLabels: union(a.SourceLabels, b.SourceLabels), IgnoreUriCase: b.IgnoreUriCase,
-		Port: cmp.Or(b.Port, a.Port), Gateways: b.Gateways,
-		SourceNamespace: cmp.Or(b.SourceNamespace, a.SourceNamespace), StatPrefix: cmp.Or(b.StatPrefix, a.StatPrefix),
+		Port: cmp.Or(b.Port, a.Port), Gateways: b.Gateways, SourceNamespace: b.SourceNamespace, StatPrefix: cmp.Or(b.StatPrefix, a.StatPrefix),
 	}
 	if len(out.Gateways) == 0 {
 		out.Gateways = a.Gateways

@@ -63,9 +63,11 @@ func TestDelegatesMatchWithinTheirRoot(t *testing.T) {
 		"two properties":    {matches{uri(prefix("/a"))}, matches{header("h", exact("1"))}, matches{{Uri: prefix("/a"), Headers: map[string]*networking.StringMatch{"h": exact("1")}}}},
 		"other header":      {matches{header("h", exact("2"))}, matches{header("h", exact("1"))}, nil},
 		"headers of both":   {matches{header("h", exact("2"))}, matches{header("g", exact("1"))}, matches{{Headers: map[string]*networking.StringMatch{"h": exact("2"), "g": exact("1")}}}},
-		"some combinations": {matches{uri(prefix("/a")), uri(prefix("/b"))}, matches{uri(prefix("/bc")), uri(prefix("/c")), uri(prefix("/ad"))}, matches{uri(prefix("/ad")), uri(prefix("/bc"))}},
+		"some combinations": {matches{uri(prefix("/a")), uri(prefix("/b"))}, matches{uri(prefix("/bc")), uri(prefix("/ad"))}, matches{uri(prefix("/bc")), uri(prefix("/ad"))}},
+		"in two":            {matches{uri(prefix("/a")), uri(prefix("/ab"))}, matches{{Uri: prefix("/abc"), Name: "m"}, {Method: exact("GET")}}, matches{{Uri: prefix("/abc"), Name: "m"}, {Uri: prefix("/abc"), Name: "m"}, {Uri: prefix("/a"), Method: exact("GET")}, {Uri: prefix("/ab"), Method: exact("GET")}}},
 		"other port":        {matches{{Port: 80}}, matches{{Port: 81}}, nil},
 		"one port":          {matches{{Port: 80}}, matches{{Uri: prefix("/"), Name: "m", StatPrefix: "s"}}, matches{{Port: 80, Uri: prefix("/"), Name: "m", StatPrefix: "s"}}},
+		"any namespace":     {matches{{SourceNamespace: "x"}}, matches{{Port: 80}}, nil},
 		"other namespace":   {matches{{SourceNamespace: "x"}}, matches{{SourceNamespace: "y"}}, nil},
 		"one namespace":     {matches{{Name: "n"}}, matches{{Name: "m", SourceNamespace: "y", Port: 1}}, matches{{Name: "n-m", SourceNamespace: "y", Port: 1}}},
 		"other labels":      {matches{{SourceLabels: map[string]string{"a": "1"}}}, matches{{SourceLabels: map[string]string{"a": "2"}}}, nil},
@@ -80,7 +82,7 @@ func TestDelegatesMatchWithinTheirRoot(t *testing.T) {
 		routes := b.VirtualServices[0].Spec.Http
 		switch {
 		case tc.want == nil:
-			if got := strings.Join(conflictText(b.Conflicts), "\n"); len(routes) != 0 || got != "root over leaf: http[0] is left out of http[0]: it matches what is not delegated to it" {
+			if got := strings.Join(conflictText(b.Conflicts), "\n"); len(routes) != 0 || got != "root over leaf: http[0] is left out of http[0]: match[0] is not among what is delegated to it" {
 				t.Errorf("%s: routes %v, conflicts %s", name, routes, got)
 			}
 		case len(routes) != 1:
@@ -90,6 +92,20 @@ func TestDelegatesMatchWithinTheirRoot(t *testing.T) {
 				t.Errorf("%s: %s", name, d)
 			}
 		}
+	}
+}
+
+// A delegate's route of which one condition is not delegated to it is left out, and that is told.
+func TestDelegatesMatchInPart(t *testing.T) {
+	t.Parallel()
+	part, whole := to("a", 80), to("b", 80)
+	part.Match, whole.Match = []*networking.HTTPMatchRequest{uri(prefix("/a/x")), uri(prefix("/b"))}, []*networking.HTTPMatchRequest{uri(prefix("/a/y"))}
+	b := rebuild(virtual("ns", "root", 0, delegating("", "leaf", uri(prefix("/a")))), virtual("ns", "leaf", 0, &networking.VirtualService{Http: []*networking.HTTPRoute{part, whole}}))
+	if routes := b.VirtualServices[0].Spec.Http; len(routes) != 1 || routes[0].Route[0].Destination.Host != host("b") {
+		t.Errorf("routes %v", routes)
+	}
+	if d := cmp.Diff([]string{"root over leaf: http[0] is left out of http[0]: match[1] is not among what is delegated to it"}, conflictText(b.Conflicts)); d != "" {
+		t.Error(d)
 	}
 }
 

@@ -127,8 +127,8 @@ func FuzzDelegates(f *testing.F) {
 			return nil
 		}
 		root := &networking.HTTPMatchRequest{Uri: of(ka, a), Port: pa}
-		out, ok := mergeMatches([]*networking.HTTPMatchRequest{root}, []*networking.HTTPMatchRequest{{Uri: of(kb, b), Port: pb}})
-		if !ok {
+		out, outside := mergeMatches([]*networking.HTTPMatchRequest{root}, []*networking.HTTPMatchRequest{{Uri: of(kb, b), Port: pb}})
+		if outside >= 0 {
 			return
 		}
 		if len(out) != 1 || root.Uri != nil && !(ka%4 == 2 && out[0].Uri.GetRegex() == a) && !stringWithin(root.Uri, out[0].Uri) || pa != 0 && out[0].Port != pa {
