@@ -32,7 +32,7 @@ func specOf(address string, more ...func(*api.RegistrySpec)) api.RegistrySpec {
 }
 
 func (s *source) Registry() model.Registry {
-	r, err := consul.New(consul.Options{Name: string(s.id), Spec: s.spec})
+	r, err := consul.New(consul.Options{Name: s.id, Spec: s.spec})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 // Options configure a Registry.
 type Options struct {
-	Name     string           // of the registry: it is a member of this name
+	Name     model.ClusterID  // of the registry: it is a member of this name
 	Spec     api.RegistrySpec // with defaults, as Effective gives it
 	Access   foreign.Access   // Token, and CA, Cert and Key for TLS
 	Resolver dns.Resolver     // of instances that have DNS names; that of the machine if nil
@@ -74,7 +74,7 @@ func New(o Options) (*Registry, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	r := &Registry{
-		key: model.ShardKey{Provider: model.ProviderConsul, Cluster: model.ClusterID(o.Name)}, opts: o,
+		key: model.ShardKey{Provider: model.ProviderConsul, Cluster: o.Name}, opts: o,
 		scopes: scopes(o.Spec.Consul), filter: foreign.NewFilter(o.Spec.Services),
 	}
 	// Each scope needs its list and two tables, besides what is read now and then.
