@@ -36,7 +36,7 @@ type asker struct {
 // name decides, or the next that is free, again to the oldest first. So a service keeps its address whatever
 // comes later.
 func newAutomatic(askers []asker, reserved map[netip.Prefix]int) automatic {
-	slices.SortFunc(askers, func(a, b asker) int { return cmp.Or(a.created.Compare(b.created), compareHosts(a.key, b.key)) })
+	slices.SortFunc(askers, func(a, b asker) int { return cmp.Or(model.Older(a.created, b.created), compareHosts(a.key, b.key)) })
 	g := giver{taken: map[netip.Addr]struct{}{}, out: automatic{}}
 	for p := range reserved {
 		if p.IsSingleIP() {
@@ -118,7 +118,7 @@ func address6(n uint64) netip.Addr {
 func askerOf(k hostKey, rows []row[*model.Service]) (a asker, ok bool) {
 	a.key = k
 	rows = slices.SortedFunc(slices.Values(rows), func(a, b row[*model.Service]) int {
-		return cmp.Or(a.obj.Created.Compare(b.obj.Created), a.id.compare(b.id))
+		return cmp.Or(model.Older(a.obj.Created, b.obj.Created), a.id.compare(b.id))
 	})
 	for _, r := range rows {
 		switch {

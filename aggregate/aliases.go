@@ -81,7 +81,7 @@ func nameOf(rows []row[*model.Service], m *mesh) (n alias, ok bool) {
 		return n, false
 	}
 	s := slices.MinFunc(rows, func(a, b row[*model.Service]) int {
-		return cmp.Or(a.obj.Created.Compare(b.obj.Created), a.id.compare(b.id))
+		return cmp.Or(model.Older(a.obj.Created, b.obj.Created), a.id.compare(b.id))
 	}).obj
 	return alias{pushcontext.Alias{Host: s.Host, Namespace: s.Namespace, Export: exportOf(s, m)}, s.AliasOf}, s.AliasOf != ""
 }

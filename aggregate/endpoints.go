@@ -120,7 +120,8 @@ func (g *gathered) selected(in *mergeInput, shape *pushcontext.ShapeView, s sele
 }
 
 // workloadPort finds the port of a workload that backs a service port: its own name for the target
-// port, its name for the service port, the numeric target port, then the service port.
+// port, its name for the service port, the numeric target port, the only port of an instance of a foreign registry, then
+// the service port.
 func workloadPort(w *model.Workload, p model.Port) (uint16, bool) {
 	if isSocket(w.Address) {
 		return 0, true
@@ -130,6 +131,11 @@ func workloadPort(w *model.Workload, p model.Port) (uint16, bool) {
 	}
 	if n, ok := w.Ports[p.Name]; ok && p.Name != "" {
 		return n, true
+	}
+	if w.Kind == model.KindInstance && len(w.Ports) == 1 && p.TargetPort == 0 {
+		for _, n := range w.Ports {
+			return n, p.TargetName == ""
+		}
 	}
 	return cmp.Or(p.TargetPort, p.Number), p.TargetName == ""
 }
@@ -264,7 +270,7 @@ func newPortNames(defs []ranked, merged []model.Port) portNames {
 		own := make(map[string]string, len(d.obj.Ports))
 		for _, p := range d.obj.Ports {
 			if _, taken := own[p.Name]; !taken {
-				own[p.Name] = merged[indexPort(merged, p)].Name
+				own[p.Name] = merged[placePort(merged, d, p)].Name
 			}
 		}
 		n.byRow[d.id] = own

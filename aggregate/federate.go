@@ -71,7 +71,7 @@ func (f *federation) shape(in *mergeInput) *pushcontext.ShapeView {
 	}
 	win := defs[0].obj
 	s.Name, s.Native = win.Name, native(win)
-	if win.Created.Before(s.Created) {
+	if model.Older(win.Created, s.Created) < 0 {
 		s.Created = win.Created
 	}
 	for _, d := range in.services {

@@ -81,8 +81,8 @@ func (in *mergeInput) defined() bool {
 }
 
 // rank sorts definitions by precedence: service objects before ServiceEntries (so that nobody can
-// take over a service by claiming its host), then the config cluster's, then older ones, then by shard
-// and object. Of an exported service the oldest export decides, wherever it is (conflict resolution of the
+// take over a service by claiming its host), those of clusters before those of foreign registries, then the config cluster's,
+// then older ones, then by shard and object. Of an exported service the oldest export decides, wherever it is (conflict resolution of the
 // Multi-Cluster Services API).
 func rank(in *mergeInput) []ranked {
 	config := in.mesh.view.ConfigCluster
@@ -91,8 +91,9 @@ func rank(in *mergeInput) []ranked {
 	slices.SortFunc(out, func(a, b ranked) int {
 		return cmp.Or(
 			compareTrue(native(a.obj), native(b.obj)),
+			compareTrue(!a.id.shard.Provider.Foreign(), !b.id.shard.Provider.Foreign()),
 			compareTrue(first(a), first(b)),
-			a.obj.Created.Compare(b.obj.Created),
+			model.Older(a.obj.Created, b.obj.Created),
 			a.id.compare(b.id),
 		)
 	})
@@ -147,7 +148,20 @@ func indexPort(ports []model.Port, p model.Port) int {
 	return slices.IndexFunc(ports, func(q model.Port) bool { return samePort(p, q) })
 }
 
-// mergePorts is the union by number; of several definitions of a number the first by precedence is
+// placePort finds the port that stands for one of a definition: that of its number. Of a foreign registry the number is that
+// of instances, which clients of other definitions never dial: there it is, next to that, the one of its name and protocol.
+func placePort(ports []model.Port, d ranked, p model.Port) int {
+	if i := indexPort(ports, p); i >= 0 || !d.id.shard.Provider.Foreign() {
+		return i
+	}
+	i := slices.IndexFunc(ports, func(q model.Port) bool { return q.Name == p.Name && q.Protocol == p.Protocol })
+	if i >= 0 && indexPort(d.obj.Ports, ports[i]) >= 0 {
+		return -1 // another port of the definition has that number
+	}
+	return i
+}
+
+// mergePorts is the union by number (see placePort); of several definitions of a number the first by precedence is
 // kept. Names stay unique, since endpoints are matched by them.
 func mergePorts(defs []ranked) ([]model.Port, []pushcontext.Conflict) {
 	var ports []model.Port
@@ -155,7 +169,7 @@ func mergePorts(defs []ranked) ([]model.Port, []pushcontext.Conflict) {
 	for i, d := range defs {
 		var notes []string
 		for _, p := range d.obj.Ports {
-			kept := indexPort(ports, p)
+			kept := placePort(ports, d, p)
 			switch {
 			case kept < 0:
 				p.Name = freeName(ports, p)
@@ -165,6 +179,8 @@ func mergePorts(defs []ranked) ([]model.Port, []pushcontext.Conflict) {
 				}
 			case ports[kept].Name != p.Name || ports[kept].Protocol != p.Protocol:
 				notes = append(notes, portText(ports[kept])+" kept, "+portText(p)+" dropped")
+			case ports[kept].Number != p.Number:
+				notes = append(notes, portText(p)+" is "+portText(ports[kept]))
 			}
 		}
 		if i > 0 && len(notes) > 0 {

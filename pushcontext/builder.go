@@ -284,7 +284,7 @@ func (s *step) port(n uint16) *portChange {
 }
 
 func oldest(a, b *ShapeView) int {
-	if c := a.Created.Compare(b.Created); c != 0 {
+	if c := model.Older(a.Created, b.Created); c != 0 {
 		return c
 	}
 	return a.Key.Compare(b.Key)

@@ -66,7 +66,7 @@ func precedes(a, b *ShapeView) int {
 	return cmp.Or(
 		-boolCompare(a.Key.Cluster != "", b.Key.Cluster != ""),
 		-boolCompare(a.Native, b.Native),
-		a.Created.Compare(b.Created),
+		model.Older(a.Created, b.Created),
 		a.Key.Compare(b.Key),
 	)
 }
