@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	meshconfig "istio.io/api/mesh/v1alpha1"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
 // excluded lists the locality settings that have no effect beside others: shares for places leave no
@@ -28,6 +30,25 @@ func excluded(data []byte, m *meshconfig.MeshConfig) []Fault {
 		if f.set {
 			out = append(out, Fault{Line: fieldLine(data, f.name), Reason: strconv.Quote(f.name) +
 				` has no effect beside "distribute", which sets every place's share; remove one of the two`})
+		}
+	}
+	return out
+}
+
+// unknownTLS lists names that proxies don't know of what TLS may use; they are left out.
+func unknownTLS(data []byte, m *meshconfig.MeshConfig) (out []Fault) {
+	for _, f := range []struct {
+		part, field string
+		list, known []string
+	}{
+		{"tlsDefaults", "cipherSuites", m.GetTlsDefaults().GetCipherSuites(), model.CipherSuites()},
+		{"tlsDefaults", "ecdhCurves", m.GetTlsDefaults().GetEcdhCurves(), model.Curves()},
+		{"meshMTLS", "cipherSuites", m.GetMeshMTLS().GetCipherSuites(), model.CipherSuites()},
+	} {
+		for _, name := range f.list {
+			if !slices.Contains(f.known, name) {
+				out = append(out, Fault{Line: valueLine(data, name), Reason: fmt.Sprintf("%s.%s: proxies don't know %.100q, so it is left out", f.part, f.field, name)})
+			}
 		}
 	}
 	return out

@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -35,6 +36,22 @@ func TestMeshSettingsWithoutEffect(t *testing.T) {
 		if f.Severity != model.SeverityWarning || f.Field != want[i] || f.Message == "" || f.Object != (model.ObjectKey{Kind: model.ConfigMesh, Name: "mesh"}) {
 			t.Errorf("%+v", f)
 		}
+	}
+}
+
+// What proxies don't know of ciphers and curves is told with its line, and the rest is in force.
+func TestMeshTLSThatProxiesDoNotKnow(t *testing.T) {
+	t.Parallel()
+	const text = "tlsDefaults:\n  cipherSuites: [AES128-SHA, NONSENSE]\n  ecdhCurves: [P-512]\nmeshMTLS:\n  cipherSuites: [TLS_AES_128_GCM_SHA256]\n"
+	s, faults, warnings := kube.ParseMesh(model.ConfigMesh, []byte(text))
+	var got []string
+	for _, w := range warnings {
+		got = append(got, fmt.Sprintf("%d %s", w.Line, w.Reason))
+	}
+	want := []string{`2 tlsDefaults.cipherSuites: proxies don't know "NONSENSE", so it is left out`, `3 tlsDefaults.ecdhCurves: proxies don't know "P-512", so it is left out`,
+		`5 meshMTLS.cipherSuites: proxies don't know "TLS_AES_128_GCM_SHA256", so it is left out`}
+	if s == nil || len(faults) > 0 || !slices.Equal(got, want) {
+		t.Errorf("%v %q", faults, got)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
@@ -147,10 +148,10 @@ func serverParameters(t *networking.ServerTLSSettings, m *pushcontext.MeshView) 
 		out.TlsMaximumProtocolVersion = v
 	}
 	if len(t.CipherSuites) > 0 {
-		out.CipherSuites = known(t.CipherSuites, cipherSuites())
+		out.CipherSuites = known(t.CipherSuites, model.CipherSuites())
 	}
 	if len(t.EcdhCurves) > 0 {
-		out.EcdhCurves = known(t.EcdhCurves, curves())
+		out.EcdhCurves = known(t.EcdhCurves, model.Curves())
 	}
 	return out
 }
@@ -163,17 +164,4 @@ func known(list, valid []string) (out []string) {
 		}
 	}
 	return out
-}
-
-// cipherSuites are those for TLS 1.2 and before that Envoy knows; those of TLS 1.3 can't be chosen.
-func cipherSuites() []string {
-	return []string{
-		"ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-RSA-AES256-GCM-SHA384",
-		"ECDHE-ECDSA-CHACHA20-POLY1305", "ECDHE-RSA-CHACHA20-POLY1305", "ECDHE-ECDSA-AES128-SHA", "ECDHE-RSA-AES128-SHA",
-		"ECDHE-ECDSA-AES256-SHA", "ECDHE-RSA-AES256-SHA", "AES128-GCM-SHA256", "AES256-GCM-SHA384", "AES128-SHA", "AES256-SHA",
-	}
-}
-
-func curves() []string {
-	return []string{"X25519MLKEM768", "X25519", "P-256", "P-384", "P-521"}
 }

@@ -224,7 +224,7 @@ func tlsParameters(t *meshconfig.MeshConfig_TLSConfig) *tlsv3.TlsParameters {
 	if t.GetMinProtocolVersion() == meshconfig.MeshConfig_TLSConfig_TLSV1_3 {
 		out.TlsMinimumProtocolVersion = tlsv3.TlsParameters_TLSv1_3
 	}
-	out.CipherSuites, out.EcdhCurves = known(t.GetCipherSuites(), cipherSuites()), known(t.GetEcdhCurves(), curves())
+	out.CipherSuites, out.EcdhCurves = known(t.GetCipherSuites(), model.CipherSuites()), known(t.GetEcdhCurves(), model.Curves())
 	return out
 }
 

@@ -2,9 +2,12 @@ package validate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
 func gateway(c *checker, s *networking.Gateway) {
@@ -138,6 +141,19 @@ func tlsSettings(c *checker, t *networking.ServerTLSSettings) {
 	versions(c, t)
 }
 
+// unknown warns of names that proxies don't know, which are left out.
+func unknown(c *checker, field string, list, known []string) {
+	if len(list) > 0 && !slices.ContainsFunc(list, func(s string) bool { return slices.Contains(known, s) }) {
+		c.at(field).warn(CodeTLS, "proxies know none of them, so their own choice holds: name some of %s", strings.Join(known, ", "))
+		return
+	}
+	for i, s := range list {
+		if !slices.Contains(known, s) {
+			c.item(field, i).warn(CodeTLS, "proxies don't know %q, so it is left out", s)
+		}
+	}
+}
+
 func hasRoots(t *networking.ServerTLSSettings) bool {
 	for _, x := range t.TlsCertificates {
 		if x.GetCaCertificates() != "" {
@@ -159,6 +175,8 @@ func versions(c *checker, t *networking.ServerTLSSettings) {
 	for i, s := range t.CipherSuites {
 		seen.check(c.item("cipherSuites", i), s, CodeDuplicate, "cipher suite")
 	}
+	unknown(c, "cipherSuites", t.CipherSuites, model.CipherSuites())
+	unknown(c, "ecdhCurves", t.EcdhCurves, model.Curves())
 	for _, l := range []struct {
 		field string
 		list  []string

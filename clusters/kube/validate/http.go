@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -188,6 +189,9 @@ func httpMatch(c *checker, m *networking.HTTPMatchRequest) {
 	for _, k := range sorted(m.QueryParams) {
 		at := c.at("queryParams[" + k + "]")
 		at.unless(k != "", CodeRequired, "it names no parameter")
+		if len(k) > longestParameter {
+			at.warn(CodeIneffective, "no request matches it: proxies know names of parameters of at most %d bytes", longestParameter)
+		}
 		stringMatch(at, m.QueryParams[k])
 	}
 	c.at("port").optionalPort(m.Port)
@@ -197,6 +201,9 @@ func httpMatch(c *checker, m *networking.HTTPMatchRequest) {
 		c.at("sourceNamespace").name(m.SourceNamespace)
 	}
 }
+
+// longestParameter is the longest name of a query parameter that Envoy matches by.
+const longestParameter = 1024
 
 // stringMatch checks a match of text. Without a kind it matches whatever is there.
 func stringMatch(c *checker, m *networking.StringMatch) {
@@ -368,6 +375,9 @@ func cors(c *checker, p *networking.CorsPolicy) {
 	}
 }
 
+// substituted are commands of Envoy's substitution format.
+var substituted = regexp.MustCompile(`%[A-Z][A-Z0-9_]*(\([^()]*\))?(:[0-9]+)?%`)
+
 func headers(c *checker, h *networking.Headers) {
 	for _, x := range []struct {
 		field string
@@ -382,6 +392,9 @@ func headers(c *checker, h *networking.Headers) {
 				f := at.at(m.field + "[" + k + "]")
 				f.header(k)
 				f.unless(!strings.ContainsAny(m.values[k], "\r\n\x00"), CodeHeader, "the value has a line break in it")
+				if odd := strings.ReplaceAll(substituted.ReplaceAllString(m.values[k], ""), "%%", ""); strings.Contains(odd, "%") {
+					f.warn(CodeHeader, "a %% begins no command of the substitution format, so the whole value is sent as it is: write %%%% for a percent sign")
+				}
 			}
 		}
 		for i, k := range x.ops.GetRemove() {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
 const maxHost = 255
@@ -144,6 +146,13 @@ func (c *checker) regex(s string) {
 	}
 	if _, err := regexp.Compile(s); err != nil {
 		c.refuse(CodeRegex, "%q is not a regular expression of RE2: %v", s, err)
+		return
+	}
+	switch size, ok := model.RegexSize(s); {
+	case !ok:
+		c.warn(CodeRegex, "no request matches it: proxies read regular expressions on bytes, without \\x{100} and above, and know Unicode classes by their short names only")
+	case size > model.MaxRegexSize:
+		c.warn(CodeRegex, "no request matches it: its program has more than %d instructions; repeat less", model.MaxRegexSize)
 	}
 }
 

@@ -194,3 +194,16 @@ func FuzzObject(f *testing.F) {
 		}
 	})
 }
+
+// Envoy refuses a match by a parameter with a longer name, so no request meets it.
+func TestNamesOfParameters(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]int{1024: 0, 1025: 1} {
+		match := &networking.HTTPMatchRequest{QueryParams: map[string]*networking.StringMatch{strings.Repeat("p", n): {MatchType: &networking.StringMatch_Exact{Exact: "a"}}}}
+		got := validate.Object(model.ObjectKey{}, &networking.VirtualService{Hosts: []string{"a"}, Http: []*networking.HTTPRoute{{
+			Match: []*networking.HTTPMatchRequest{match}, Route: []*networking.HTTPRouteDestination{{Destination: &networking.Destination{Host: "a"}}}}}})
+		if len(got) != want {
+			t.Errorf("%d: %v", n, got)
+		}
+	}
+}

@@ -46,14 +46,39 @@ func hosts(c *checker, s *networking.VirtualService, mesh bool) {
 		delegate(c, s)
 		return
 	}
-	seen := once[string]{}
+	seen, valid := once[string]{}, true
 	for i, h := range s.Hosts {
 		at := c.item("hosts", i)
 		if !at.host(h) {
+			valid = false
 			continue
 		}
 		at.unless(h != "*" || !mesh, CodeHost, "\"*\" is for gateways only: name the hosts, or leave mesh out of gateways")
 		seen.check(at, strings.ToLower(h), CodeDuplicate, "host")
+	}
+	if !valid {
+		return
+	}
+	for i, h := range s.Hosts {
+		if wide := wider(seen, strings.ToLower(h)); wide != "" {
+			c.item("hosts", i).refuse(CodeDuplicate, "%q is among the hosts of %q: leave one of them out, or give it a VirtualService of its own", h, wide)
+		}
+	}
+}
+
+// wider gives a pattern of the list that has a host, or all hosts of a pattern; "" for none.
+func wider(list once[string], host string) string {
+	if host != "*" && list["*"] {
+		return "*"
+	}
+	for rest := strings.TrimPrefix(host, "*."); ; {
+		_, after, more := strings.Cut(rest, ".")
+		if !more {
+			return ""
+		}
+		if rest = after; list["*."+rest] {
+			return "*." + rest
+		}
 	}
 }
 
