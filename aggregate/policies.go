@@ -114,7 +114,7 @@ func newRules(rows []row[*model.Config], m *mesh, old *rules) *rules {
 		slices.SortStableFunc(list, func(a, b *rule) int { return compareTrue(len(a.Selector) > 0, len(b.Selector) > 0) })
 		for i, r := range list {
 			list[i] = out.settle(r, old, key)
-			out.tell = out.tell || steering(list[i].Spec)
+			out.tell = out.tell || list[i].Hashes() || list[i].Steers(m.view)
 		}
 	}
 	slices.SortFunc(out.conflicts, compareConflicts)

@@ -160,14 +160,15 @@ func (r *route) fill(src routeSources) {
 // says something of connections.
 func hashedOf(spec *networking.VirtualService, src routeSources) map[string]*pushcontext.DestinationPolicies {
 	out := map[string]*pushcontext.DestinationPolicies{}
-	add := func(d *networking.Destination, tells func(*networking.DestinationRule) bool) {
+	steering := func(p *pushcontext.DestinationPolicy) bool { return p.Steers(src.view) }
+	add := func(d *networking.Destination, tells func(*pushcontext.DestinationPolicy) bool) {
 		if p := src.rules.telling(d.GetHost(), src.directory, tells); p != nil {
 			out[d.GetHost()] = p
 		}
 	}
 	for _, h := range spec.Http {
 		for _, r := range h.GetRoute() {
-			add(r.GetDestination(), hashing)
+			add(r.GetDestination(), (*pushcontext.DestinationPolicy).Hashes)
 		}
 	}
 	for _, t := range spec.Tls {

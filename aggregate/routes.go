@@ -182,39 +182,13 @@ func sameHashed(a, b *pushcontext.DestinationPolicies) bool {
 }
 
 // telling gives the rules for a host; nil if none of them tells what is asked for.
-func (rs *rules) telling(host string, d directory, tells func(*networking.DestinationRule) bool) *pushcontext.DestinationPolicies {
+func (rs *rules) telling(host string, d directory, tells func(*pushcontext.DestinationPolicy) bool) *pushcontext.DestinationPolicies {
 	if !rs.tell {
 		return nil
 	}
 	list := rs.match(host)
-	if !slices.ContainsFunc(list, func(p *pushcontext.DestinationPolicy) bool { return tells(p.Spec) }) {
+	if !slices.ContainsFunc(list, tells) {
 		return nil
 	}
 	return &pushcontext.DestinationPolicies{Namespace: d.namespace(host), Policies: list}
-}
-
-// hashing reports whether a rule has some endpoints chosen by a hash.
-func hashing(spec *networking.DestinationRule) bool {
-	return somePolicy(spec, func(l *networking.LoadBalancerSettings, _ *networking.ConnectionPoolSettings, _ bool) bool {
-		return l.GetConsistentHash() != nil
-	})
-}
-
-// steering reports whether a rule says something of connections: by what of them endpoints are chosen, how long they may be
-// idle, that they go through a tunnel.
-func steering(spec *networking.DestinationRule) bool {
-	return somePolicy(spec, func(l *networking.LoadBalancerSettings, c *networking.ConnectionPoolSettings, tunnel bool) bool {
-		return l.GetConsistentHash() != nil || c.GetTcp().GetIdleTimeout() != nil || tunnel
-	})
-}
-
-// somePolicy reports whether something holds for a policy of a rule: for all ports or for one, of the host or of a subset.
-func somePolicy(spec *networking.DestinationRule, holds func(l *networking.LoadBalancerSettings, c *networking.ConnectionPoolSettings, tunnel bool) bool) bool {
-	policy := func(p *networking.TrafficPolicy) bool {
-		return holds(p.GetLoadBalancer(), p.GetConnectionPool(), p.GetTunnel() != nil) ||
-			slices.ContainsFunc(p.GetPortLevelSettings(), func(s *networking.TrafficPolicy_PortTrafficPolicy) bool {
-				return holds(s.GetLoadBalancer(), s.GetConnectionPool(), false)
-			})
-	}
-	return policy(spec.GetTrafficPolicy()) || slices.ContainsFunc(spec.GetSubsets(), func(s *networking.Subset) bool { return policy(s.GetTrafficPolicy()) })
 }

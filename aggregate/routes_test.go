@@ -217,3 +217,24 @@ func TestVirtualServicesKnowTunnels(t *testing.T) {
 		t.Errorf("%+v", v.Hashed)
 	}
 }
+
+// A rule with a pool is one to know where the mesh has an idle timeout: the pool is in the place of the mesh's.
+func TestVirtualServicesKnowPoolsWithoutTimeout(t *testing.T) {
+	t.Parallel()
+	pool := func(s *networking.ConnectionPoolSettings_TCPSettings) *networking.ConnectionPoolSettings {
+		return &networking.ConnectionPoolSettings{Tcp: s}
+	}
+	c1 := kube("c1")
+	pooled := func(r *networking.DestinationRule) {
+		r.TrafficPolicy = &networking.TrafficPolicy{ConnectionPool: pool(&networking.ConnectionPoolSettings_TCPSettings{MaxConnections: 1})}
+	}
+	idle := &meshconfig.MeshConfig{DefaultTrafficPolicy: &meshconfig.MeshConfig_DefaultTrafficPolicy{ConnectionPool: pool(&networking.ConnectionPoolSettings_TCPSettings{IdleTimeout: durationpb.New(1)})}}
+	rows := []model.Object{service(c1, "a"), rule(c1, "x", "r", host("a"), 0, pooled), virtual("x", "v", 0, &networking.VirtualService{
+		Hosts: []string{"v"}, Tcp: []*networking.TCPRoute{{Route: []*networking.RouteDestination{{Destination: &networking.Destination{Host: host("a")}}}}}})}
+	if v := rebuild(rows...).VirtualServices[0]; len(v.Hashed) != 0 {
+		t.Errorf("%+v without an idle timeout", v.Hashed)
+	}
+	if v := rebuild(append(rows, meshRow(idle, model.ConfigMesh))...).VirtualServices[0]; v.Hashed[host("a")] == nil {
+		t.Errorf("%+v with one", v.Hashed)
+	}
+}

@@ -1,6 +1,8 @@
 package pushcontext
 
 import (
+	"slices"
+
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -30,6 +32,35 @@ func (s *ShapeView) Policy(namespace string) *DestinationPolicy { return s.Polic
 // it come first. Selects tells which do; nil selects none.
 func (s *ShapeView) PolicyFor(namespace string, selects func(selector model.Labels) bool) *DestinationPolicy {
 	return policyFor(s.Policies, namespace, s.Key.Namespace, s.Mesh.Config.GetRootNamespace(), selects)
+}
+
+// Hashes reports whether endpoints, at some port or of some subset, are chosen by a hash.
+func (p *DestinationPolicy) Hashes() bool {
+	return p.some(func(l *networking.LoadBalancerSettings, _ *networking.ConnectionPoolSettings, _ bool) bool {
+		return l.GetConsistentHash() != nil
+	})
+}
+
+// Steers reports whether the rule, at some port or for some subset, says more of connections than where they go: by what of
+// them endpoints are chosen, how long they may be idle, that they go through a tunnel. A pool says how long they may be idle
+// also where it is silent and the mesh is not, for it is in the place of the mesh's.
+func (p *DestinationPolicy) Steers(m *MeshView) bool {
+	idle := m.Config.GetDefaultTrafficPolicy().GetConnectionPool().GetTcp().GetIdleTimeout() != nil
+	return p.some(func(l *networking.LoadBalancerSettings, c *networking.ConnectionPoolSettings, tunnel bool) bool {
+		return tunnel || l.GetConsistentHash().GetUseSourceIp() || c.GetTcp().GetIdleTimeout() != nil || c != nil && idle
+	})
+}
+
+// some reports whether something holds for a policy of the rule: for all ports or for one, of the host or of a subset.
+func (p *DestinationPolicy) some(holds func(l *networking.LoadBalancerSettings, c *networking.ConnectionPoolSettings, tunnel bool) bool) bool {
+	policy := func(t *networking.TrafficPolicy) bool {
+		return holds(t.GetLoadBalancer(), t.GetConnectionPool(), t.GetTunnel() != nil) ||
+			slices.ContainsFunc(t.GetPortLevelSettings(), func(s *networking.TrafficPolicy_PortTrafficPolicy) bool {
+				return holds(s.GetLoadBalancer(), s.GetConnectionPool(), false)
+			})
+	}
+	return policy(p.Spec.GetTrafficPolicy()) ||
+		slices.ContainsFunc(p.Spec.GetSubsets(), func(s *networking.Subset) bool { return policy(s.GetTrafficPolicy()) })
 }
 
 // DestinationPolicies are the DestinationRules for a host, in the order of ShapeView.Policies.

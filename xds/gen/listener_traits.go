@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	networking "istio.io/api/networking/v1alpha3"
-
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
@@ -57,30 +55,13 @@ func (s *sources) streams(v *pushcontext.VirtualService, m *pushcontext.MeshView
 
 // rules takes account of DestinationRules. If one says something of connections, it matters to which proxies another holds.
 func (s *sources) rules(list []*pushcontext.DestinationPolicy, m *pushcontext.MeshView) {
-	if !slices.ContainsFunc(list, func(p *pushcontext.DestinationPolicy) bool { return steersStreams(p.Spec, m) }) {
+	if !slices.ContainsFunc(list, func(p *pushcontext.DestinationPolicy) bool { return p.Steers(m) }) {
 		return
 	}
 	s.namespace = true
 	for _, p := range list {
 		s.name(maps.Keys(p.Selector))
 	}
-}
-
-// steersStreams reports whether a rule, for some port or subset, says more of connections than where they go. Where the mesh
-// has an idle timeout, a pool without one does.
-func steersStreams(r *networking.DestinationRule, m *pushcontext.MeshView) bool {
-	idle := m.Config.GetDefaultTrafficPolicy().GetConnectionPool().GetTcp().GetIdleTimeout() != nil
-	steers := func(t *networking.TrafficPolicy) bool {
-		says := func(b *networking.LoadBalancerSettings, c *networking.ConnectionPoolSettings) bool {
-			return b.GetConsistentHash().GetUseSourceIp() || c.GetTcp().GetIdleTimeout() != nil || c != nil && idle
-		}
-		return t.GetTunnel() != nil || says(t.GetLoadBalancer(), t.GetConnectionPool()) ||
-			slices.ContainsFunc(t.GetPortLevelSettings(), func(l *networking.TrafficPolicy_PortTrafficPolicy) bool {
-				return says(l.GetLoadBalancer(), l.GetConnectionPool())
-			})
-	}
-	return steers(r.GetTrafficPolicy()) ||
-		slices.ContainsFunc(r.GetSubsets(), func(x *networking.Subset) bool { return steers(x.GetTrafficPolicy()) })
 }
 
 // portStreams is that of all services of a port that are not plain HTTP.
