@@ -101,12 +101,8 @@ const pageSize = 500
 // Connect makes the clients; it does no I/O besides reading the files that the configuration names.
 func Connect(o Options) (*Client, error) {
 	o = o.withDefaults()
-	cfg := rest.CopyConfig(o.Config)
+	cfg := Limited(o.Config, o.QPS, o.Burst) // one bound for both clients
 	cfg.UserAgent, cfg.WarningHandler, cfg.WarningHandlerWithContext = "isthmus", rest.NoWarnings{}, nil
-	cfg.QPS, cfg.Burst = o.QPS, o.Burst
-	if cfg.RateLimiter == nil && o.QPS > 0 { // one for both clients
-		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(o.QPS, o.Burst)
-	}
 	client, closer, err := httpClient(cfg, o.Timing)
 	if err != nil {
 		return nil, err
@@ -124,6 +120,17 @@ func Connect(o Options) (*Client, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// Limited gives a copy of a configuration with one bound for all clients that are ever made with it: so many requests
+// per second, besides watches, and so many at once. There is none if qps is not above 0, and the one that there is stays.
+func Limited(cfg *rest.Config, qps float32, burst int) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS, cfg.Burst = qps, burst
+	if cfg.RateLimiter == nil && qps > 0 {
+		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(qps, burst)
+	}
+	return cfg
 }
 
 func newScheme() *runtime.Scheme {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -64,7 +65,7 @@ func NewObjects(cfg *rest.Config, namespace string) (*Objects, error) {
 func (o *Objects) resource(ctx context.Context) (dynamic.NamespaceableResourceInterface, error) {
 	if o.version.Empty() {
 		for _, v := range versions {
-			l, err := o.client.Discovery().ServerResourcesForGroupVersion(v.GroupVersion().String())
+			l, err := discovery.ToDiscoveryInterfaceWithContext(o.client.Discovery()).ServerResourcesForGroupVersionWithContext(ctx, v.GroupVersion().String())
 			if apierrors.IsNotFound(err) {
 				continue
 			}

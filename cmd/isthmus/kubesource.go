@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/clusters/file"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
 	"github.com/isthmus-mesh/isthmus/clusters/lastgood"
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 	"github.com/isthmus-mesh/isthmus/secrets"
 )
 
@@ -166,18 +167,22 @@ func (k *kubeSource) registry(p clusters.Plan) clusters.Instance {
 			k.log.Info("Istio configuration in remote clusters is not read, WorkloadEntries apart; --config-from all reads it", "config-from", o.configFrom)
 		})
 	}
-	if k.cluster != nil && p.Config != nil && configuration {
-		cfg := rest.CopyConfig(p.Config)
-		cfg.QPS, cfg.Burst = o.qps, o.burst
+	cfg := k.limited(p.Config)
+	if k.cluster != nil && configuration {
 		k.cluster(p.Cluster, cfg)
 	}
 	r := kube.New(kube.Options{
-		Cluster: p.Cluster, Config: p.Config, QPS: o.qps, Burst: o.burst,
+		Cluster: p.Cluster, Config: cfg, QPS: o.qps, Burst: o.burst,
 		DomainSuffix: k.opts.domain, TrustDomain: p.TrustDomain, SystemNamespace: k.opts.systemNamespace, Revision: o.revision,
 		ConfigCluster: isConfig, Configuration: configuration,
 		MCS: o.mcs, Selectors: p.DiscoverySelectors, Needs: p.Needs, Metrics: k.metrics, Log: k.log,
 	})
 	return clusters.Instance{Registry: r, Serves: r.Serves, UID: r.UID}
+}
+
+// limited gives a credential with one bound on requests for all that use it, whenever they begin.
+func (k *kubeSource) limited(cfg *rest.Config) *rest.Config {
+	return kubeapi.Limited(cfg, k.opts.kube.qps, k.opts.kube.burst)
 }
 
 // Members implements source.
@@ -199,6 +204,11 @@ func (k *kubeSource) Run(ctx context.Context) error {
 	used := ""
 	o := secrets.KubeconfigOptions{File: k.opts.kube.kubeconfig, Cluster: k.opts.clusterID, Log: k.log}
 	return secrets.WatchKubeconfig(ctx, o, func(claims []secrets.Claim) {
+		for i, c := range claims {
+			if c.Err == nil {
+				claims[i].Config = k.limited(c.Config)
+			}
+		}
 		k.manager.Set(clusters.Primary, claims)
 		for _, c := range claims {
 			if c.Err == nil && c.Hash != used {
@@ -213,8 +223,6 @@ func (k *kubeSource) Run(ctx context.Context) error {
 // its credential before. All clusters wait for the settings, so what was kept of them counts soon. Of the Secrets nothing
 // is kept but that they were read: while they can't be, the clusters that something was kept of are those that there are.
 func (k *kubeSource) usePrimary(cfg *rest.Config, first bool) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.QPS, cfg.Burst = k.opts.kube.qps, k.opts.kube.burst
 	if k.primary != nil {
 		k.primary(cfg)
 	}
