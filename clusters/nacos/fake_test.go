@@ -150,7 +150,7 @@ func (f *fake) set(n serviceName, hosts []instance) {
 	var notices []func()
 	for _, c := range f.clients {
 		if !f.faults.silent && c.subscribed[n] {
-			notices = append(notices, c.notice(classNotify, map[string]any{"namespace": n.namespace, "serviceName": n.name, "groupName": n.group, "serviceInfo": f.info(n)}))
+			notices = append(notices, c.notice(classNotify, map[string]any{"serviceInfo": f.info(n)}))
 		}
 		if had != (hosts != nil) && c.patterns[scope{n.namespace, n.group}] {
 			change := fuzzyAddService

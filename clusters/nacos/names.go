@@ -2,6 +2,7 @@ package nacos
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
@@ -39,8 +40,8 @@ func plainName(group, name string) string {
 	return strings.TrimPrefix(name, group+serviceKeySeparator)
 }
 
-// name is the service that a notification is about.
-func (n *notice) name() serviceName {
+// about is the service that a notification is about. Nacos leaves its namespace out, which is empty then.
+func (n *notice) about() serviceName {
 	group, name := n.Group, n.Service
 	if n.Info != nil {
 		group, name = cmp.Or(group, n.Info.Group), cmp.Or(name, n.Info.Name)
@@ -48,7 +49,38 @@ func (n *notice) name() serviceName {
 	if g, rest, ok := strings.Cut(name, serviceKeySeparator); ok && (group == "" || g == group) {
 		group, name = g, rest
 	}
-	return serviceName{cmp.Or(n.Namespace, publicNamespace), group, name}
+	return serviceName{n.Namespace, group, name}
+}
+
+// homes are the namespaces in which services of the same group and name were subscribed to in a session, as notifications do not
+// say which one they are about.
+type homes map[serviceName][]string // by a name without namespace
+
+// add takes note of a subscription. Names that came and went are forgotten if they get many: known says which ones are there.
+func (h homes) add(n serviceName, limit int, known func(serviceName) bool) {
+	bare := serviceName{group: n.group, name: n.name}
+	if !slices.Contains(h[bare], n.namespace) {
+		h[bare] = append(h[bare], n.namespace)
+	}
+	if len(h) <= limit {
+		return
+	}
+	for bare, namespaces := range h {
+		if !slices.ContainsFunc(namespaces, func(ns string) bool { return known(serviceName{ns, bare.group, bare.name}) }) {
+			delete(h, bare)
+		}
+	}
+}
+
+// of gives all that a notification may be about.
+func (h homes) of(n serviceName) (out []serviceName) {
+	if n.namespace != "" {
+		return []serviceName{n}
+	}
+	for _, ns := range h[n] {
+		out = append(out, serviceName{ns, n.group, n.name})
+	}
+	return out
 }
 
 // scope is one group of one namespace: what a list is about.

@@ -8,6 +8,7 @@ const (
 	listNames kind = iota
 	watchNames
 	subscribe
+	read    // what a service is now
 	confirm // that a service has gone
 	leave
 	verify // that what is known of a service is so

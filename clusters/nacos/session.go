@@ -185,7 +185,7 @@ func (s *session) handle(class string, n notice) error {
 		s.tell(func(w *watcher) { w.able(n.Abilities) })
 		return nil // takes no answer
 	case classNotify:
-		s.tell(func(w *watcher) { w.pushed(n.name(), n.Info, at) })
+		s.tell(func(w *watcher) { w.pushed(n.about(), n.Info, at) })
 	case classFuzzySync:
 		s.tell(func(w *watcher) { w.named(n.Contexts) })
 	case classFuzzyChange:

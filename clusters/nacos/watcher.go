@@ -42,6 +42,7 @@ type watcher struct {
 	running   int // tasks
 	timeouts  int // in a row
 	later     agenda
+	homes     homes
 	round     round
 	dirty     map[serviceName]time.Time // to be published, and when the first notice of it came; zero if it was read
 }
@@ -63,7 +64,8 @@ type service struct {
 	added    time.Time
 	info     *serviceInfo // the last; nil if there was none yet
 	settled  bool         // in this session: there was an answer, or none is expected
-	pushes   int          // notifications in this session
+	asked    int          // questions about it, and notifications, in their order
+	taken    int          // which of these info is of
 	suspect  bool         // a read says something else than the last notification
 	failures int
 	problem  model.Problem
@@ -105,13 +107,14 @@ func (w *watcher) follow(s *session) error {
 // begin asks for everything, known services first.
 func (w *watcher) begin(s *session) {
 	w.session, w.live, w.running, w.timeouts, w.unsettled = s, false, 0, 0, len(w.services)
-	w.todo, w.later, w.round = newQueue(), agenda{}, round{}
+	w.todo, w.later, w.round, w.homes = newQueue(), agenda{}, round{}, homes{}
 	for _, sc := range w.settings.scopes {
 		w.scopes[sc].complete, w.scopes[sc].watched, w.scopes[sc].failures = false, false, 0
 		w.todo.add(task{kind: listNames, scope: sc})
 	}
 	for n, svc := range w.services {
-		svc.settled, svc.pushes, svc.suspect, svc.failures = false, 0, false, 0
+		svc.settled, svc.suspect, svc.failures = false, false, 0
+		svc.taken = svc.asked // what is asked from now on is newer
 		w.todo.add(task{kind: subscribe, service: n})
 	}
 }
@@ -239,7 +242,21 @@ func (w *watcher) take(svc *service, info *serviceInfo, at time.Time) {
 	case w.dirty[svc.name].IsZero():
 		w.dirty[svc.name] = at
 	}
-	svc.info = info
+	if svc.info = info; len(info.Hosts) == 0 { // whether it is still there only the list tells
+		w.later.add(task{kind: listNames, scope: scope{svc.name.namespace, svc.name.group}}, w.clock().Add(w.interval))
+	}
+}
+
+// fresh takes an answer, unless what is known is one to a later question, or a notification that came meanwhile: these may be newer, and
+// the server's clock says whether they are. All come from one server.
+func (w *watcher) fresh(svc *service, asked int, info *serviceInfo) {
+	switch {
+	case asked > svc.taken:
+		svc.taken = asked
+	case info.LastRefTime <= svc.info.LastRefTime:
+		return
+	}
+	w.take(svc, info, time.Time{})
 }
 
 func (w *watcher) settle(svc *service) {
@@ -259,15 +276,23 @@ func (w *watcher) able(abilities map[string]bool) {
 	}
 }
 
-// pushed is a notification. They come in order; when a server made them says nothing, since its clock may be wrong.
+// pushed is a notification. They come in order; when a server made them says nothing, since its clock may be wrong. If it may be about
+// services of several namespaces, all are asked for.
 func (w *watcher) pushed(n serviceName, info *serviceInfo, at time.Time) {
-	svc := w.services[n]
-	if svc == nil || info == nil {
-		return // it was left meanwhile
+	about := w.homes.of(n)
+	for _, n := range about {
+		svc := w.services[n]
+		if svc == nil || info == nil {
+			continue // it was left meanwhile
+		}
+		if svc.suspect = false; len(about) > 1 {
+			w.todo.add(task{kind: read, service: n})
+			continue
+		}
+		svc.asked++
+		svc.taken = svc.asked
+		w.take(svc, info, at)
 	}
-	svc.pushes++
-	svc.suspect = false
-	w.take(svc, info, at)
 }
 
 // named is a notification of names that came or went. Servers say that a service goes when its last instance does, though it may stay

@@ -22,6 +22,7 @@ var work = [kinds]func(w *watcher, t task) func(context.Context, *session) func(
 	listNames:  (*watcher).list,
 	watchNames: (*watcher).watch,
 	subscribe:  (*watcher).subscribe,
+	read:       (*watcher).read,
 	confirm:    (*watcher).confirm,
 	leave:      (*watcher).leave,
 	verify:     (*watcher).verify,
@@ -113,7 +114,7 @@ func (w *watcher) compare(sc scope, begun time.Time, list []string) (empty bool)
 		if (scope{n.namespace, n.group}) != sc {
 			continue
 		}
-		empty = empty || svc.info != nil && len(svc.info.Hosts) == 0
+		empty = empty || svc.info == nil || len(svc.info.Hosts) == 0
 		if !there[n.name] && svc.added.Before(begun) {
 			w.todo.add(task{kind: confirm, service: n})
 		}
@@ -135,28 +136,35 @@ func (w *watcher) watch(t task) func(context.Context, *session) func() {
 	}
 }
 
-func (w *watcher) subscribe(t task) func(context.Context, *session) func() {
+// about makes work about a service that is known: ask, and then, if it is still known, done with the number of the question.
+func (w *watcher) about(t task, ask func(*session, context.Context, serviceName) (*serviceInfo, error),
+	done func(svc *service, asked int, info *serviceInfo, err error),
+) func(context.Context, *session) func() {
 	svc := w.services[t.service]
 	if svc == nil {
 		return nil
 	}
-	before := svc.pushes
+	svc.asked++
+	asked := svc.asked
 	return func(ctx context.Context, s *session) func() {
-		info, err := s.subscribe(ctx, t.service)
+		info, err := ask(s, ctx, t.service)
 		return func() {
-			w.answered(err)
-			if w.services[t.service] == svc {
-				w.subscribed(svc, before, info, err)
+			if w.answered(err); w.services[t.service] == svc {
+				done(svc, asked, info, err)
 			}
 		}
 	}
 }
 
-// subscribed takes what a service was when it was subscribed to, unless a notification that came meanwhile may be newer.
-func (w *watcher) subscribed(svc *service, before int, info *serviceInfo, err error) {
+func (w *watcher) subscribe(t task) func(context.Context, *session) func() {
+	w.homes.add(t.service, 2*w.maxServices, func(n serviceName) bool { return w.services[n] != nil })
+	return w.about(t, (*session).subscribe, w.subscribed)
+}
+
+func (w *watcher) subscribed(svc *service, asked int, info *serviceInfo, err error) {
 	if err == nil {
 		svc.failures = 0
-		w.fresh(svc, before, info)
+		w.fresh(svc, asked, info)
 		w.settle(svc)
 		w.clearProblem(&svc.problem)
 		return
@@ -169,34 +177,26 @@ func (w *watcher) subscribed(svc *service, before int, info *serviceInfo, err er
 	w.later.add(task{kind: subscribe, service: svc.name}, w.clock().Add(w.backoff(svc.failures)))
 }
 
-// fresh takes what was read. If notifications came since it was asked for, the server's clock says which is newer: both come from one server.
-func (w *watcher) fresh(svc *service, before int, info *serviceInfo) {
-	if svc.pushes == before || info.LastRefTime > svc.info.LastRefTime {
-		w.take(svc, info, time.Time{})
-	}
+func (w *watcher) read(t task) func(context.Context, *session) func() {
+	return w.about(t, (*session).query, func(svc *service, asked int, info *serviceInfo, err error) {
+		if err != nil {
+			w.later.add(t, w.clock().Add(w.backoff(1)))
+			return
+		}
+		w.fresh(svc, asked, info)
+	})
 }
 
 func (w *watcher) confirm(t task) func(context.Context, *session) func() {
-	svc := w.services[t.service]
-	if svc == nil {
-		return nil
-	}
-	before := svc.pushes
-	return func(ctx context.Context, s *session) func() {
-		info, err := s.query(ctx, t.service)
-		return func() {
-			w.answered(err)
-			switch {
-			case w.services[t.service] != svc:
-			case err != nil:
-				w.later.add(t, w.clock().Add(w.interval))
-			case len(info.Hosts) == 0 && (svc.pushes == before || len(svc.info.Hosts) == 0):
-				w.forget(svc)
-			default:
-				w.fresh(svc, before, info)
-			}
+	return w.about(t, (*session).query, func(svc *service, asked int, info *serviceInfo, err error) {
+		if err != nil {
+			w.later.add(t, w.clock().Add(w.interval))
+			return
 		}
-	}
+		if w.fresh(svc, asked, info); len(svc.info.Hosts) == 0 {
+			w.forget(svc)
+		}
+	})
 }
 
 func (w *watcher) leave(t task) func(context.Context, *session) func() {
@@ -215,25 +215,16 @@ func (w *watcher) leave(t task) func(context.Context, *session) func() {
 }
 
 func (w *watcher) verify(t task) func(context.Context, *session) func() {
-	svc := w.services[t.service]
-	if svc == nil {
-		return nil
-	}
-	before := svc.pushes
-	return func(ctx context.Context, s *session) func() {
-		info, err := s.query(ctx, t.service)
-		return func() {
-			w.answered(err)
-			if err == nil && w.services[t.service] == svc && svc.settled && svc.pushes == before && !sameInfo(svc.info, info) {
-				w.doubt(svc, info)
-			}
+	return w.about(t, (*session).query, func(svc *service, asked int, info *serviceInfo, err error) {
+		if err == nil && svc.settled && svc.info != nil && asked > svc.taken && !sameInfo(svc.info, info) {
+			w.doubt(svc, asked, info)
 		}
-	}
+	})
 }
 
 // doubt takes what was read instead of notified. If the notification does not follow, it was lost, or the subscription is.
-func (w *watcher) doubt(svc *service, info *serviceInfo) {
-	w.take(svc, info, time.Time{})
+func (w *watcher) doubt(svc *service, asked int, info *serviceInfo) {
+	w.fresh(svc, asked, info)
 	svc.suspect = true
 	w.later.add(task{kind: subscribe, service: svc.name}, w.clock().Add(w.timing.notify))
 }
