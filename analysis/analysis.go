@@ -23,7 +23,10 @@ const (
 	CodeHostNotThere  = "HostNotOnGateway"
 	CodeUnclaimed     = "HostOfNoService" // routes for a host that no service has: sidecars serve it at port 80
 	CodeNoImport      = "ImportsNothing"  // a Sidecar imports a host that no service has
-	CodeNoEndpoints   = "NoEndpoints"     // a ServiceEntry with endpoints to be selected has none
+	CodeNoEndpoints   = "NoEndpoints"     // a ServiceEntry with endpoints to be selected, or a FederatedService, has none
+	CodeSourceEmpty   = "SourceEmpty"     // a source of a FederatedService gives no endpoint
+	CodeHostElsewhere = "HostElsewhere"   // to some proxies the host of a FederatedService means another service
+	CodeIneffective   = "Ineffective"     // the field does nothing beside others that there are
 	CodeNoRoutes      = "NoRoutes"        // a server of a Gateway for which no VirtualService has routes
 	CodePortConflict  = "PortConflict"    // two servers can't share a port
 	CodeHostTaken     = "HostTaken"       // another server with TLS has the host at the port
@@ -38,7 +41,7 @@ type Finding struct {
 // Findings gives all findings of a snapshot, by object, those of one object by severity.
 func Findings(pc *pushcontext.PushContext) []Finding {
 	a := &analysis{pc: pc}
-	for _, look := range []func(){a.objects, a.conflicts, a.virtualServices, a.destinationRules, a.gateways, a.sidecars, a.services} {
+	for _, look := range []func(){a.objects, a.conflicts, a.virtualServices, a.destinationRules, a.gateways, a.sidecars, a.services, a.federated} {
 		look()
 	}
 	slices.SortFunc(a.found, compare)
@@ -108,7 +111,7 @@ func (a *analysis) conflicts() {
 // services tells of ServiceEntries that wait for endpoints.
 func (a *analysis) services() {
 	for s := range a.pc.Services() {
-		if s.Shape.Native || s.Shape.Resolution != model.ClientSideLB || len(s.Endpoints) > 0 {
+		if s.Shape.Native || s.Shape.Federation != nil || s.Shape.Resolution != model.ClientSideLB || len(s.Endpoints) > 0 {
 			continue
 		}
 		for _, c := range s.Shape.Contributions {
