@@ -9,8 +9,10 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
+	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
@@ -201,7 +203,9 @@ func (id *identity) metadata(m metadata, aliases map[model.ClusterID]model.Clust
 		return err
 	}
 	id.version = clip(m.text("ISTIO_VERSION"), maxVersion)
-	_, id.configured = m.fields["PROXY_CONFIG"]
+	if own, ok := m.fields["PROXY_CONFIG"]; ok {
+		id.configured, c.Tuning.Own = true, proxySettings(own)
+	}
 	return id.addresses(m.text("INSTANCE_IPS"))
 }
 
@@ -216,6 +220,17 @@ func (m metadata) tuning() gen.Tuning {
 		out.Idle = min(d, 365*24*time.Hour)
 	}
 	return out
+}
+
+// proxySettings reads what an agent was told, which Istio has go before the mesh's defaultConfig as a whole. What can't be read
+// counts for nothing.
+func proxySettings(v *structpb.Value) gen.ProxySettings {
+	text, err := protojson.Marshal(v.GetStructValue())
+	c := &meshconfig.ProxyConfig{}
+	if v.GetStructValue() == nil || err != nil || (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, c) != nil {
+		return ""
+	}
+	return gen.NewProxySettings(c)
 }
 
 // self reads whether the proxy asks for its peers, and what they have in common with it.

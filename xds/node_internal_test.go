@@ -2,6 +2,7 @@ package xds
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
+	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/xds/gen"
@@ -41,6 +43,34 @@ func TestNodeTuning(t *testing.T) {
 		id, err := parseNode(nodeBytes(t, "sidecar~10.0.0.1~a.b~c", map[string]any{"IDLE_TIMEOUT": idle, "INBOUND_LISTENER_EXACT_BALANCE": "true"}), nil)
 		if err != nil || id.class.Tuning != (gen.Tuning{Idle: want, BalanceInbound: true}) {
 			t.Errorf("%q: %+v, %v", idle, id.class.Tuning, err)
+		}
+	}
+}
+
+// What an agent was told of listeners is kept, if it can be read and is not too much.
+func TestNodeProxyConfig(t *testing.T) {
+	t.Parallel()
+	topology := &meshconfig.ProxyConfig{GatewayTopology: &meshconfig.Topology{NumTrustedProxies: 2}}
+	tags := map[string]any{}
+	for i := range 1000 {
+		tags["a-long-name-of-a-tag-"+strconv.Itoa(i)] = map[string]any{"literal": map[string]any{"value": "x"}}
+	}
+	for name, c := range map[string]struct {
+		sent any
+		want gen.ProxySettings
+	}{
+		"none": {nil, ""}, "a text": {"{}", ""}, "nothing of it": {map[string]any{"concurrency": 2, "unheardOf": true}, gen.NewProxySettings(nil)},
+		"a topology":    {map[string]any{"gatewayTopology": map[string]any{"numTrustedProxies": 2}, "statusPort": 15020}, gen.NewProxySettings(topology)},
+		"can't be read": {map[string]any{"gatewayTopology": "x"}, ""},
+		"tags too many": {map[string]any{"tracing": map[string]any{"customTags": tags}}, ""},
+	} {
+		meta := map[string]any{}
+		if c.sent != nil {
+			meta["PROXY_CONFIG"] = c.sent
+		}
+		id, err := parseNode(nodeBytes(t, "router~10.0.0.1~a.b~c", meta), nil)
+		if err != nil || id.class.Tuning.Own != c.want || id.configured != (c.sent != nil) {
+			t.Errorf("%s: %+v, %v", name, id, err)
 		}
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
@@ -94,6 +97,37 @@ type Tuning struct {
 	// BalanceInbound and BalanceOutbound have connections spread evenly over the proxy's threads
 	// (INBOUND_LISTENER_EXACT_BALANCE, OUTBOUND_LISTENER_EXACT_BALANCE).
 	BalanceInbound, BalanceOutbound bool
+	// Own is what the proxy's agent was told in the place of the mesh's defaultConfig (PROXY_CONFIG).
+	Own ProxySettings
+}
+
+// ProxySettings are the parts of a ProxyConfig that listeners are made of: "own" and the encoded message; "" for none.
+type ProxySettings string
+
+// maxProxySettings is how many bytes of them are kept.
+const maxProxySettings = 8 << 10
+
+// NewProxySettings keeps of c what listeners are made of; "" if that is too much to keep.
+func NewProxySettings(c *meshconfig.ProxyConfig) ProxySettings {
+	kept := &meshconfig.ProxyConfig{GatewayTopology: c.GetGatewayTopology()}
+	if t := c.GetTracing(); t != nil {
+		kept.Tracing = &meshconfig.Tracing{CustomTags: t.CustomTags, MaxPathTagLength: t.MaxPathTagLength, Sampling: t.Sampling}
+	}
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(kept)
+	if err != nil || len(text) > maxProxySettings {
+		return ""
+	}
+	return "own" + ProxySettings(text)
+}
+
+// proxySettings are those in force for proxies of the class: their own, else the mesh's.
+func (c Class) proxySettings(m *pushcontext.MeshView) *meshconfig.ProxyConfig {
+	text, own := strings.CutPrefix(string(c.Tuning.Own), "own")
+	out := &meshconfig.ProxyConfig{}
+	if !own || proto.Unmarshal([]byte(text), out) != nil {
+		return m.Config.GetDefaultConfig()
+	}
+	return out
 }
 
 // Peers is what the instances of a proxy's workload have in common beside the service. It is comparable.

@@ -94,7 +94,7 @@ func (b *gatewayBuilder) bare(l *routerListener) *listenerv3.Listener {
 	case l.bind == "" && b.bind.IsUnspecified():
 		out.AdditionalAddresses = otherFamily(b.class, b.bind, b.port)
 	}
-	if b.mesh.Config.GetDefaultConfig().GetGatewayTopology().GetProxyProtocol() != nil {
+	if b.class.proxySettings(b.mesh).GetGatewayTopology().GetProxyProtocol() != nil {
 		out.ListenerFilters = append(out.ListenerFilters, listenerFilter("envoy.filters.listener.proxy_protocol", &proxyprotocolv3.ProxyProtocol{}))
 	}
 	if l.servers[0].shares == sharesNames { // Envoy's own timeout closes connections that say nothing
@@ -255,7 +255,7 @@ func (b *gatewayBuilder) requests(name string, s *routerServer) *listenerv3.Filt
 	}
 	m := b.manager("outbound_"+listenerName(b.bind, b.port), outbound, protocol)
 	m.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: ads(), RouteConfigName: s.table}}
-	topology := b.mesh.Config.GetDefaultConfig().GetGatewayTopology()
+	topology := b.class.proxySettings(b.mesh).GetGatewayTopology()
 	m.UseRemoteAddress, m.XffNumTrustedHops = yes(), topology.GetNumTrustedProxies()
 	m.ForwardClientCertDetails = clientCertDetails[topology.GetForwardClientCertDetails()]
 	m.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Subject: yes(), Cert: true, Dns: true, Uri: true}

@@ -79,7 +79,7 @@ func (t *traced) read(e *telemetryv1.Tracing) {
 // proxy's bootstrap.
 func applyTracing(to *hcmv3.HttpConnectionManager, c Class, m *pushcontext.MeshView, d direction) {
 	t, said := tracedOf(c, m, d)
-	if to.Tracing = tracing(t, said, m); to.Tracing == nil {
+	if to.Tracing = tracing(t, said, c, m); to.Tracing == nil {
 		return
 	}
 	if to.Tracing.NoContextPropagation = t.silent; t.own {
@@ -87,8 +87,8 @@ func applyTracing(to *hcmv3.HttpConnectionManager, c Class, m *pushcontext.MeshV
 	}
 }
 
-func tracing(t traced, said bool, m *pushcontext.MeshView) *hcmv3.HttpConnectionManager_Tracing {
-	own := m.Config.GetDefaultConfig().GetTracing()
+func tracing(t traced, said bool, c Class, m *pushcontext.MeshView) *hcmv3.HttpConnectionManager_Tracing {
+	own := c.proxySettings(m).GetTracing()
 	out := &hcmv3.HttpConnectionManager_Tracing{ClientSampling: &typev3.Percent{Value: 100}, OverallSampling: &typev3.Percent{Value: 100}}
 	if n := own.GetMaxPathTagLength(); n > 0 {
 		out.MaxPathTagLength = u32(n)
