@@ -25,19 +25,19 @@ type Bridged struct {
 
 // StaticService is a service whose addresses are written down.
 type StaticService struct {
-	Host      string          // "billing.static", "partner.dns"
-	DNS       bool            // the addresses are names, which proxies resolve
-	Addresses []StaticAddress // those that can be used
-	Port      uint16          // of the service
-	Protocol  string          // "http", "https", "grpcs" …
-	TLS       bool            // proxies speak TLS to the addresses
-	SNI       string          // with TLS
+	Host      string          `json:"host"`          // "billing.static", "partner.dns"
+	DNS       bool            `json:"dns,omitempty"` // the addresses are names, which proxies resolve
+	Addresses []StaticAddress `json:"addresses"`     // those that can be used
+	Port      uint16          `json:"port"`          // of the service
+	Protocol  string          `json:"protocol"`      // "http", "https", "grpcs" …
+	TLS       bool            `json:"tls,omitempty"` // proxies speak TLS to the addresses
+	SNI       string          `json:"sni,omitempty"` // with TLS
 }
 
 // StaticAddress is where a static service runs: an IP address or a name.
 type StaticAddress struct {
-	Host string
-	Port uint16
+	Host string `json:"host"`
+	Port uint16 `json:"port"`
 }
 
 // Key identifies the item within its McpBridge.

@@ -2,7 +2,9 @@ package main
 
 import (
 	"github.com/isthmus-mesh/isthmus/analysis"
+	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/clusters/kube/validate"
+	"github.com/isthmus-mesh/isthmus/clusters/registries"
 )
 
 // findingCode is what findings of a code mean.
@@ -38,6 +40,9 @@ func findingCodes() []findingCode {
 		{validate.CodeLocality, "localities do not go together"},
 		{validate.CodeSelector, "a selector selects nothing or too much"},
 		{validate.CodeStatus, "a status code is none"},
+		{api.CodeValue, "a word, or a form, is none of those that a field may have"},
+		{api.CodeUnknownField, "a kind does not have a field"},
+		{api.CodeBridged, "a registry of a McpBridge is of a kind that is not served"},
 
 		{analysis.CodeNotServed, "a field, or the whole object, has no effect in this version"},
 		{analysis.CodeRefused, "an object has an error and is not in force; its last good version may be"},
@@ -54,6 +59,8 @@ func findingCodes() []findingCode {
 		{analysis.CodeNoEndpoints, "a ServiceEntry that selects its endpoints has none"},
 		{analysis.CodeNoRoutes, "no VirtualService has routes for a server of a Gateway"},
 		{analysis.CodePortConflict, "two servers can't share a port, or a Sidecar's ingress listener takes it from services"},
+		{registries.CodeNotInForce, "an object declares no registries where it is, or as it is called"},
+		{registries.CodeTaken, "another declaration has the registry's name already"},
 		{analysis.CodeHostTaken, "another server with TLS has the host at the port already"},
 	}
 }

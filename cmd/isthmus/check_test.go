@@ -135,7 +135,7 @@ func TestCodesAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	declared := []string{codeProblem}
-	for _, dir := range []string{"../../analysis", "../../clusters/kube/validate", "../../clusters/kube"} {
+	for _, dir := range []string{"../../analysis", "../../clusters/kube/validate", "../../clusters/kube", "../../api/v1alpha1", "../../clusters/registries"} {
 		declared = append(declared, declaredCodes(t, dir)...)
 	}
 	known := map[string]bool{}

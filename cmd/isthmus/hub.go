@@ -72,7 +72,7 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 		EndpointQuiet: orAtOnce(o.endpointQuiet), EndpointMax: orAtOnce(o.endpointMax),
 		ShapeQuiet: orAtOnce(o.configQuiet), ShapeMax: orAtOnce(o.configMax),
 	})
-	h.findings = &debug.Findings{Snapshot: h.snapshots.Current, Now: time.Now}
+	h.findings = &debug.Findings{Snapshot: h.snapshots.Current, Now: time.Now, More: o.declarationFindings}
 	if o.writeStatus {
 		h.status = newStatusWriter(o, h.findings, log)
 	}
@@ -119,6 +119,9 @@ func (h *hub) usePrimary(cfg *rest.Config) {
 	if h.status != nil {
 		h.status.usePrimary(cfg)
 	}
+	if r := h.registries(); r != nil {
+		r.usePrimary(cfg)
+	}
 	if h.registered == nil || h.registered.shared == nil {
 		return
 	}
@@ -146,11 +149,12 @@ func (o *serveOptions) clusterAliases() map[model.ClusterID]model.ClusterID {
 	return out
 }
 
-// clusters are those that are attached, sorted: a proxy of any other would be in none.
+// clusters are those that are attached, sorted: a proxy of any other would be in none. Foreign registries are none, but for an
+// MCP server that stands for the config cluster.
 func (h *hub) clusters() (out []model.ClusterID) {
 	for _, s := range h.controller.Shards() {
-		if !s.Key.Provider.OfHub() {
-			out = append(out, s.Key.Cluster)
+		if k := s.Key; !k.Provider.OfHub() && (!k.Provider.Foreign() || string(k.Cluster) == h.opts.clusterID) {
+			out = append(out, k.Cluster)
 		}
 	}
 	slices.Sort(out)
@@ -205,6 +209,24 @@ func serve(ctx context.Context, o *serveOptions, log *slog.Logger) error {
 		}
 	}
 	return h.run(ctx, ls)
+}
+
+// registries is the source of registries that are declared, nil if there is none.
+func (h *hub) registries() *registrySource {
+	for _, s := range h.sources {
+		if r, ok := s.(*registrySource); ok {
+			return r
+		}
+	}
+	return nil
+}
+
+// declared are the registries that are.
+func (h *hub) declared() []debug.DeclaredRegistry {
+	if r := h.registries(); r != nil {
+		return r.list()
+	}
+	return nil
 }
 
 // members are the credentials of all sources.
@@ -290,6 +312,7 @@ func (h *hub) debug() http.Handler {
 	return debug.New(debug.Options{
 		Snapshot: h.snapshots.Current, Between: h.snapshots.Between, Shards: h.controller.Shards, Ready: h.ready,
 		Proxies: debug.XDS{Server: h.xds}, ConfigCluster: model.ClusterID(h.opts.clusterID), Members: h.members, Findings: h.findings,
+		Declared: h.declared,
 	})
 }
 

@@ -62,7 +62,7 @@ Exit codes: 0 success, 1 failure, 2 wrong usage, 3 the named thing does not exis
 	}
 	root.SetVersionTemplate(build().String())
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newServe(), newBootstrap(), newVersion(), newCheck(), newRender(), newRoute(now), newFindings(), newCluster(now), newProxy(now), newService(now))
+	root.AddCommand(newServe(), newBootstrap(), newVersion(), newCheck(), newRender(), newRoute(now), newFindings(), newCluster(now), newRegistry(now), newProxy(now), newService(now))
 	withCodes(root)
 	return root
 }

@@ -37,6 +37,7 @@ func sources() map[string]func(sourceDeps) source {
 	return map[string]func(sourceDeps) source{
 		"dir":        folders,
 		"kubernetes": newKubeSource,
+		"registries": newRegistrySource,
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 type serveOptions struct {
 	dir            string
 	kube           kubeOptions
+	registries     registryOptions
 	grpcAddr       string
 	secureGRPCAddr string
 	mcpAddr        string
@@ -102,6 +103,7 @@ func (o *serveOptions) bind(c *cobra.Command) {
 	f.SortFlags = false
 	o.kube.bind(f)
 	f.StringVar(&o.dir, "dir", "", "`DIR` with one folder of YAML per cluster")
+	o.registries.bind(f)
 	f.StringVar(&o.grpcAddr, "grpc-addr", ":15010", "`HOST:PORT` of xDS for proxies, plaintext")
 	f.StringVar(&o.secureGRPCAddr, "secure-grpc-addr", "", "`HOST:PORT` of xDS for proxies, TLS; not available in this version")
 	f.StringVar(&o.mcpAddr, "mcp-addr", "", "`HOST:PORT` of MCP (Mesh Configuration Protocol) for other hubs; not available in this version")

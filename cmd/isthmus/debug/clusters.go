@@ -57,10 +57,13 @@ func addNotServed(clusters []Cluster, pc *pushcontext.PushContext) {
 	}
 }
 
-// Clusters shows registries: those of the configuration cluster first, then by cluster and provider.
+// Clusters shows registries, but for foreign ones: those of the configuration cluster first, then by cluster and provider.
 func Clusters(shards []pushcontext.ShardInfo, config model.ClusterID) []Cluster {
 	out := make([]Cluster, 0, len(shards))
 	for _, s := range shards {
+		if s.Key.Provider.Foreign() {
+			continue // see Registries
+		}
 		c := cluster(s)
 		c.ConfigCluster = config != "" && s.Key.Cluster == config && s.Key.Provider == model.ProviderKubernetes
 		out = append(out, c)

@@ -93,7 +93,7 @@ func (c *Collector) status() map[model.ClusterID]string {
 	out := map[model.ClusterID]string{}
 	behind := map[string]int{"synced": 1, "timeout": 2, "syncing": 3}
 	for _, s := range c.Shards() {
-		if s.Key.Provider.OfHub() {
+		if s.Key.Provider.OfHub() || s.Key.Provider.Foreign() {
 			continue
 		}
 		if now := syncStatus(s); behind[now] > behind[out[s.Key.Cluster]] {

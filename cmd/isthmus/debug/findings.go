@@ -3,6 +3,7 @@ package debug
 import (
 	"cmp"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,6 +51,7 @@ const findingsEvery = time.Minute
 type Findings struct {
 	Snapshot func() *pushcontext.PushContext // nil before the first commit
 	Now      func() time.Time
+	More     func(*pushcontext.PushContext) []analysis.Finding // beside those of the analysis; may be nil
 
 	mu     sync.Mutex
 	pc     *pushcontext.PushContext // guarded by mu; whose the rest is
@@ -73,10 +75,22 @@ func (f *Findings) look(pc *pushcontext.PushContext) {
 		return
 	}
 	f.pc, f.at, f.list = pc, f.Now(), analysis.Findings(pc)
+	if f.More != nil {
+		f.list = Merge(f.list, f.More(pc))
+	}
 	f.counts = map[model.Severity]int{}
 	for i := range f.list {
 		f.counts[f.list[i].Severity]++
 	}
+}
+
+// Merge puts findings about objects behind what else there is about each of these.
+func Merge(list, more []analysis.Finding) []analysis.Finding {
+	list = append(slices.Clip(list), more...)
+	slices.SortStableFunc(list, func(a, b analysis.Finding) int {
+		return cmp.Or(cmp.Compare(a.Object.Kind, b.Object.Kind), cmp.Compare(a.Object.Namespace, b.Object.Namespace), cmp.Compare(a.Object.Name, b.Object.Name), a.Source.Shard.Compare(b.Source.Shard))
+	})
+	return list
 }
 
 var findingsDesc = prometheus.NewDesc("isthmus_config_findings", "Findings about configuration objects, as in 'isthmus findings'; a minute old at most.", []string{"severity"}, nil)

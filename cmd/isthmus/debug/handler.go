@@ -21,8 +21,9 @@ type Options struct {
 	Ready         func() error                   // nil, or why the hub does not serve yet
 	Proxies       Proxies
 	ConfigCluster model.ClusterID
-	Members       func() []clusters.Member // credentials; nil if no cluster has one
-	Findings      *Findings                // of Snapshot; made by New if nil
+	Members       func() []clusters.Member  // credentials; nil if no cluster has one
+	Findings      *Findings                 // of Snapshot; made by New if nil
+	Declared      func() []DeclaredRegistry // nil if no registries can be declared
 }
 
 // Path is one debug endpoint.
@@ -36,6 +37,7 @@ type Path struct {
 func Paths() []Path {
 	return []Path{
 		{"/debug/clusterz", "registries: contact with the source, rows, problems, kinds not served, credentials", (*handler).clusterz},
+		{"/debug/registries", "foreign registries: state and reason, services, endpoints, what is held back, problems, settings in force; ?name=NAME[&provider=PROVIDER] for one", (*handler).registries},
 		{"/debug/registryz", "merged services; ?namespace=NS for one namespace", (*handler).services},
 		{"/debug/servicez", "why a service has the endpoints it has: ?host=HOST[&namespace=NS][&proxyID=PROXY]", (*handler).explain},
 		{"/debug/endpointz", "endpoints by host, namespace and shard; ?host=HOST for one", (*handler).endpoints},

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
+)
+
+// closedPort is an address that refuses connections.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+const bridgeYAML = `
+apiVersion: networking.higress.io/v1
+kind: McpBridge
+metadata: {name: default, namespace: istio-system}
+spec:
+  registries:
+  - {type: static, name: billing, domain: "10.9.0.4:7001,oops", port: 80}
+  - {type: eureka, name: netflix, domain: eureka.internal, port: 8761}
+`
+
+func registryYAML(name, address, more string) string {
+	return "apiVersion: isthmus.io/v1alpha1\nkind: Registry\nmetadata: {name: " + name + ", namespace: istio-system}\nspec: {provider: consul, addresses: [\"" + address + "\"]" + more + "}\n"
+}
+
+// registryOf gives a registry as the command line shows it.
+func registryOf(t *testing.T, r *running, name string) debug.Registry {
+	t.Helper()
+	for _, x := range ask[[]debug.Registry](t, r, "registry list") {
+		if x.Name == name {
+			return x
+		}
+	}
+	return debug.Registry{}
+}
+
+// TestIncident96RegistriesAreShown: of each registry it can be told how it is and why, where it is declared, and with which settings.
+func TestIncident96RegistriesAreShown(t *testing.T) {
+	t.Parallel()
+	r := startHub(t, map[string]string{
+		"east/services.yaml": serviceYAML("east", "10.1.0.1"), "east/bridge.yaml": bridgeYAML,
+		"east/legacy.yaml":   registryYAML("legacy", closedPort(t), ", credentials: {secretName: legacy}"),
+		"west/registry.yaml": registryYAML("stray", closedPort(t), ""),
+	}, "--cluster-id", "east", "--sync-timeout", "1s", "--registry-secrets-dir", t.TempDir())
+	r.untilReady(t)
+	r.log.until(t, "a service of the McpBridge", func() bool { return registryOf(t, r, "billing").Endpoints == 1 })
+	r.log.until(t, "the missing Secret", func() bool { return strings.Contains(registryOf(t, r, "legacy").Reason, "does not exist") })
+	legacy := registryOf(t, r, "legacy")
+	if legacy.State != debug.Refused || legacy.DeclaredBy.Source.Object != "Registry/istio-system/legacy" || legacy.Effective.Limits.Concurrency != 128 {
+		t.Errorf("%+v", legacy)
+	}
+	if x := registryOf(t, r, "stray"); x.Name != "" {
+		t.Errorf("a Registry outside the config cluster is in force: %+v", x)
+	}
+	for _, c := range ask[[]debug.Cluster](t, r, "cluster list") {
+		if c.ID == "legacy" || c.ID == "billing" {
+			t.Errorf("%s is listed as a cluster", c.ID)
+		}
+	}
+	got := command(t, "registry", "explain", "legacy", "--hub", r.url)
+	for _, want := range []string{"consul/legacy", "refused", "the Secret istio-system/legacy does not exist", "Registry/istio-system/legacy", "concurrency: 128"} {
+		if got.code != exitOK || !strings.Contains(got.stdout, want) {
+			t.Errorf("registry explain: exit code %d, no %q in:\n%s%s", got.code, want, got.stdout, got.stderr)
+		}
+	}
+	if got := command(t, "registry", "explain", "nobody", "--hub", r.url); got.code != exitNotFound {
+		t.Errorf("exit code %d: %s", got.code, got.stderr)
+	}
+	if got := command(t, "registry", "list", "-o", "wide", "--hub", r.url); !strings.Contains(got.stdout, "McpBridge/istio-system/default registries[0]") {
+		t.Errorf("%s", got.stdout)
+	}
+	var said []string
+	for _, f := range ask[[]debug.ObjectFinding](t, r, "findings") {
+		said = append(said, strings.TrimSpace(f.Cluster+" "+f.Kind+"/"+f.Name+" "+f.Field+" "+f.Code))
+	}
+	for _, want := range []string{"west Registry/stray  NotInForce", "east McpBridge/default registries[0].domain InvalidAddress", "east McpBridge/default registries[1].type InvalidInBridge"} {
+		if !slices.Contains(said, want) {
+			t.Errorf("no finding %q in %q", want, said)
+		}
+	}
+}
+
+// Secrets in a folder are followed, and a registry that can't be reached hurts nobody and comes and goes with its declaration.
+func TestRegistrySecretsInAFolder(t *testing.T) {
+	t.Parallel()
+	secrets := t.TempDir()
+	r := startHub(t, map[string]string{
+		"east/services.yaml": serviceYAML("east", "10.1.0.1"), "east/legacy.yaml": registryYAML("legacy", closedPort(t), ", credentials: {secretName: legacy}"),
+	}, "--cluster-id", "east", "--sync-timeout", "1s", "--registry-secrets-dir", secrets)
+	r.untilReady(t)
+	if err := os.Mkdir(filepath.Join(secrets, "legacy"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(secrets, "legacy", "token"), []byte("hush\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.log.until(t, "a registry that is tried", func() bool {
+		return strings.Contains(registryOf(t, r, "legacy").Reason, "refused") && registryOf(t, r, "legacy").State != debug.Refused
+	})
+	if n := counts(t, r)["east"].Total; n != 1 {
+		t.Errorf("east has %d endpoints", n)
+	}
+	_, dump := get(t, r.url+"/debug/registries")
+	if strings.Contains(dump+r.log.String(), "hush") {
+		t.Error("a credential is told")
+	}
+	if err := os.Remove(filepath.Join(r.dir, "east/legacy.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	r.log.until(t, "its end", func() bool { return registryOf(t, r, "legacy").Name == "" })
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/analysis"
+	"github.com/isthmus-mesh/isthmus/clusters"
+	"github.com/isthmus-mesh/isthmus/clusters/consul"
+	"github.com/isthmus-mesh/isthmus/clusters/dns"
+	"github.com/isthmus-mesh/isthmus/clusters/foreign"
+	"github.com/isthmus-mesh/isthmus/clusters/holdback"
+	"github.com/isthmus-mesh/isthmus/clusters/lastgood"
+	"github.com/isthmus-mesh/isthmus/clusters/nacos"
+	"github.com/isthmus-mesh/isthmus/clusters/registries"
+	"github.com/isthmus-mesh/isthmus/clusters/static"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
+	"github.com/isthmus-mesh/isthmus/pushcontext"
+	"github.com/isthmus-mesh/isthmus/secrets"
+)
+
+// registryOptions are the flags of serve that concern registries that are declared.
+type registryOptions struct {
+	secretsDir string
+	off        bool // they are not read, whatever is declared
+}
+
+func (r *registryOptions) bind(f *pflag.FlagSet) {
+	f.StringVar(&r.secretsDir, "registry-secrets-dir", "", "`DIR` with a folder for each Secret that a Registry or the McpBridge names, and a file in it for each key, as a volume has them (default: the Secrets are read from the config cluster)")
+}
+
+// registrySource attaches the registries that are declared in the config cluster.
+type registrySource struct {
+	sourceDeps // read-only, like the rest after Scan
+	manager    *registries.Manager
+	names      *secrets.Named // nil if there are no Secrets
+	primary    chan *rest.Config
+	store      *lastgood.Store // nil without --state-dir
+	metrics    *foreign.Metrics
+	held       *prometheus.GaugeVec
+	counts     heldCounts
+	resolver   dns.Resolver
+}
+
+// newRegistrySource gives the source. It follows what the other sources attach through the same Lifecycle.
+func newRegistrySource(d sourceDeps) source {
+	if d.opts.registries.off {
+		return nil
+	}
+	s := &registrySource{sourceDeps: d, primary: make(chan *rest.Config, 1), metrics: foreign.NewMetrics(d.registerer)}
+	servers, _ := d.opts.resolvers() // checked before
+	s.resolver = dns.NewClient(dns.Files{}, servers...)
+	s.held = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "isthmus_registry_held_back", Help: "Services of a registry that have lost instances or are gone, and are served as they were.",
+	}, []string{"registry"})
+	d.registerer.MustRegister(s.held)
+	o := registries.Options{
+		Lifecycle: d.life.Lifecycle, Scope: d.opts.declarations(), Keep: s.keep, Forget: s.forget, Log: d.log,
+		Make: map[model.ProviderID]func(registries.Plan) (model.Registry, error){
+			model.ProviderConsul: s.guarded(s.consul), model.ProviderNacos: s.guarded(s.nacos),
+			model.ProviderStatic: s.static, model.ProviderStaticDNS: s.static,
+		},
+	}
+	if d.opts.registries.secretsDir != "" || d.opts.kube.hasPrimary() {
+		s.names = secrets.NewNamed()
+		o.Want = s.names.Want
+	}
+	s.manager = registries.NewManager(o)
+	d.life.Lifecycle = registries.NewFollower(d.life.Lifecycle, s.manager)
+	return s
+}
+
+// declarations says which objects declare registries.
+func (o *serveOptions) declarations() registries.Scope {
+	return registries.Scope{SystemNamespace: o.systemNamespace, ConfigCluster: model.ClusterID(o.clusterID)}
+}
+
+// Scan implements source.
+func (s *registrySource) Scan() error {
+	dir := s.opts.kube.stateDir
+	if dir == "" {
+		return nil
+	}
+	var err error
+	s.store, err = lastgood.Open(lastgood.Options{Dir: filepath.Join(dir, "registries"), After: s.opts.patience(), Log: s.log})
+	if err != nil {
+		return fmt.Errorf("--state-dir: %w", err)
+	}
+	return nil
+}
+
+// Members implements source.
+func (s *registrySource) Members() []clusters.Member { return nil }
+
+// Run implements source: it follows the Secrets that are needed.
+func (s *registrySource) Run(ctx context.Context) error {
+	switch {
+	case s.names == nil:
+		<-ctx.Done()
+		return ctx.Err()
+	case s.opts.registries.secretsDir != "":
+		if err := secrets.FollowMounted(ctx, s.opts.registries.secretsDir, s.names, s.manager.Secret); err != nil {
+			return fmt.Errorf("--registry-secrets-dir: %w", err)
+		}
+		return ctx.Err()
+	}
+	return s.followPrimary(ctx)
+}
+
+// followPrimary follows the Secrets with the newest credential of the config cluster.
+func (s *registrySource) followPrimary(ctx context.Context) error {
+	var cfg *rest.Config
+	for {
+		if cfg == nil {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case cfg = <-s.primary:
+			}
+		}
+		term, end := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func(cfg *rest.Config) {
+			defer close(done)
+			o := secrets.NamedOptions{Namespace: s.opts.systemNamespace, Out: s.manager.Secret}
+			if err := secrets.FollowNamed(term, cfg, s.names, o); err != nil {
+				s.log.Error("the Secrets of registries can't be read with a new credential of the config cluster", "err", err)
+			}
+		}(cfg)
+		select {
+		case <-ctx.Done():
+		case cfg = <-s.primary:
+		}
+		end()
+		<-done
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// usePrimary takes a credential of the config cluster.
+func (s *registrySource) usePrimary(cfg *rest.Config) { replace(s.primary, cfg) }
+
+// replace puts a value into a channel of capacity 1 in place of one that nobody has taken.
+func replace[T any](c chan T, v T) {
+	for {
+		select {
+		case c <- v:
+			return
+		default:
+		}
+		select {
+		case <-c:
+		default:
+		}
+	}
+}
+
+// keep makes what a registry reports outlive the hub.
+func (s *registrySource) keep(r model.Registry, first bool) model.Registry {
+	if s.store == nil || r.Key().Provider == model.ProviderStatic || r.Key().Provider == model.ProviderStaticDNS {
+		return r
+	}
+	return s.store.Wrap(r, first)
+}
+
+// forget drops what is known of a registry that was detached.
+func (s *registrySource) forget(k model.ShardKey) {
+	s.metrics.Forget(k.String())
+	s.held.DeleteLabelValues(k.String())
+	if s.store != nil {
+		s.store.Forget(k)
+	}
+}
+
+// guarded gives a constructor of registries that hold removals back as their declaration says.
+func (s *registrySource) guarded(make func(registries.Plan, *slog.Logger) (model.Registry, error)) func(registries.Plan) (model.Registry, error) {
+	return func(p registries.Plan) (model.Registry, error) {
+		r, err := make(p, s.log.With("provider", p.Key.Provider, "cluster", p.Key.Cluster))
+		if err != nil {
+			return nil, err
+		}
+		held := s.held.WithLabelValues(p.Key.String())
+		told := func(n int) {
+			held.Set(float64(n))
+			s.counts.set(p.Key, n)
+		}
+		return holdback.Wrap(r, holdback.Options{Policy: *p.Spec.Empty, Held: told}), nil
+	}
+}
+
+// list is what is known of the registries that are declared.
+func (s *registrySource) list() (out []debug.DeclaredRegistry) {
+	for _, i := range s.manager.List() {
+		out = append(out, debug.DeclaredRegistry{Info: i, HeldBack: s.counts.get(i.Key)})
+	}
+	return out
+}
+
+// heldCounts are the services that each registry holds back.
+type heldCounts struct {
+	mu sync.Mutex
+	by map[model.ShardKey]int // guarded by mu
+}
+
+func (h *heldCounts) set(k model.ShardKey, n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.by == nil {
+		h.by = map[model.ShardKey]int{}
+	}
+	if h.by[k] = n; n == 0 {
+		delete(h.by, k)
+	}
+}
+
+func (h *heldCounts) get(k model.ShardKey) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.by[k]
+}
+
+func (s *registrySource) consul(p registries.Plan, log *slog.Logger) (model.Registry, error) {
+	return consul.New(consul.Options{Name: p.Key.Cluster, Spec: p.Spec, Access: p.Access, Resolver: s.resolver, Metrics: s.metrics, Log: log})
+}
+
+func (s *registrySource) nacos(p registries.Plan, log *slog.Logger) (model.Registry, error) {
+	return nacos.New(nacos.Options{Name: p.Key.Cluster, Spec: p.Spec, Access: p.Access, Resolver: s.resolver, Metrics: s.metrics, Log: log})
+}
+
+func (s *registrySource) static(p registries.Plan) (model.Registry, error) {
+	return static.New(static.Options{Key: p.Key, Service: p.Static, Namespace: p.Namespace, From: p.From}), nil
+}
+
+// declarationFindings are those about declarations of registries together.
+func (o *serveOptions) declarationFindings(pc *pushcontext.PushContext) (out []analysis.Finding) {
+	_, findings := registries.Read(pc.Configs, o.declarations())
+	for _, f := range findings {
+		out = append(out, analysis.Finding(f))
+	}
+	return out
+}
