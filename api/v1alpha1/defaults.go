@@ -24,7 +24,7 @@ func (s RegistrySpec) Effective(namespace string) RegistrySpec {
 	s.Namespace = cmp.Or(s.Namespace, namespace)
 	s.Services = copied(s.Services)
 	s.Hosts = copied(s.Hosts)
-	s.Hosts.Mode = cmp.Or(s.Hosts.Mode, NamingDNS)
+	s.Hosts.Mode = cmp.Or(s.Hosts.Mode, NamingHigress)
 	s.Ports = copied(s.Ports)
 	s.Ports.Protocol = cmp.Or(s.Ports.Protocol, "http")
 	s.Ports.ProtocolKey = cmp.Or(s.Ports.ProtocolKey, "protocol")

@@ -128,11 +128,11 @@ type NamingMode string
 
 // The modes. Both give <service>.<datacenter>.consul and <service>.<group>.<namespace>.nacos.
 const (
-	// NamingDNS (the default): in lower case; what can't be in a DNS name is escaped, so that no two names become one.
-	NamingDNS NamingMode = "DNS"
-	// NamingHigress: as Higress makes them, bit for bit: '_' becomes '-' in what follows the service's name, which is kept as it is. What is no
-	// DNS name has its NamingDNS form as another name.
+	// NamingHigress (the default): as Higress makes them, bit for bit: '_' becomes '-' in what follows the service's name, which is kept as it
+	// is. What is no DNS name has its NamingDNS form as another name.
 	NamingHigress NamingMode = "Higress"
+	// NamingDNS: in lower case; what can't be in a DNS name is escaped, so that no two names become one.
+	NamingDNS NamingMode = "DNS"
 )
 
 // HostNaming is how services are called in the mesh.

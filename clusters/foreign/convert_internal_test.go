@@ -16,6 +16,9 @@ import (
 var shard = model.ShardKey{Provider: model.ProviderNacos, Cluster: "trade"}
 
 func converterOf(s api.RegistrySpec) converter {
+	if s.Hosts == nil {
+		s.Hosts = &api.HostNaming{Mode: api.NamingDNS}
+	}
 	return newConverter(Options{Shard: shard, Spec: s.Effective("shop")})
 }
 
