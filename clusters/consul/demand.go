@@ -20,12 +20,13 @@ func (r *run) assign(ctx context.Context) {
 	all := r.sorted()
 	room = min(max(room, 0), len(all))
 	for _, s := range all[room:] { // first, so that there are never too many
-		if s.watcher != nil {
+		was := s.watcher != nil
+		if was {
 			s.watcher.end()
 			s.watcher = nil
 			r.watched--
-			r.ask(s)
-		} else if !s.settled {
+		}
+		if s.scope.ready() && (was || !s.settled) {
 			r.ask(s)
 		}
 	}
@@ -50,9 +51,12 @@ func (r *run) share(ctx context.Context, s *scopeState) {
 			func(ctx context.Context) { r.follow(ctx, s, tableNodes, r.nodes()) })
 	case !r.shared && s.following != nil:
 		s.following.end()
-		s.following, s.baseline = nil, [tables]bool{}
+		s.following, s.baseline, s.tried = nil, [tables]bool{}, [tables]bool{}
 	}
 }
+
+// ready reports whether services may be read on demand: a change after that is in the tables, or they can't be read.
+func (s *scopeState) ready() bool { return s.peer != "" || s.tried == [tables]bool{true, true} }
 
 // ask has a service read once, after those that wait already.
 func (r *run) ask(s *service) {
@@ -87,19 +91,21 @@ func (t tableChange) apply(_ context.Context, r *run) {
 	if !r.shared {
 		return
 	}
-	s.baseline[t.table] = t.err == nil
-	if t.err != nil {
-		return
-	}
-	if t.services == nil {
-		s.sweep.want = true // whatever has happened before is not in it
+	was := s.ready()
+	s.tried[t.table], s.baseline[t.table] = true, t.err == nil
+	all := t.err == nil && t.services == nil // whatever has happened before is not in it
+	if !s.ready() || was && t.err != nil {
 		return
 	}
 	for k, v := range r.services {
-		if k.scope == s && v.watcher == nil && (t.services[v.name] || slices.ContainsFunc(v.nodes, func(n string) bool { return t.nodes[n] })) {
+		if k.scope == s && v.watcher == nil && (all || !was || t.touches(v)) {
 			r.ask(v)
 		}
 	}
+}
+
+func (t tableChange) touches(s *service) bool {
+	return t.services[s.name] || slices.ContainsFunc(s.nodes, func(n string) bool { return t.nodes[n] })
 }
 
 // sweep reads all services of a scope that are not watched, within the refresh interval or as fast as the registry's limit on

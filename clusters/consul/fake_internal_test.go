@@ -46,9 +46,14 @@ func newFake() *fake {
 	return &fake{index: 100, lists: 100, checks: 100, nodes: 100, services: map[string][]entry{}, indexes: map[string]uint64{}, changed: make(chan struct{}), header: http.Header{}}
 }
 
-// set gives a service its instances; without any it is listed all the same. A change of one that is listed wakes its watch
-// and the list.
+// set gives a service its instances; without any it is listed all the same.
 func (f *fake) set(name string, list ...entry) {
+	f.register(name, list...)
+	f.do(func() { f.checks = f.index })
+}
+
+// register changes no checks.
+func (f *fake) register(name string, list ...entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.index++
@@ -70,7 +75,7 @@ func (f *fake) remove(name string) {
 	defer f.mu.Unlock()
 	f.index++
 	delete(f.services, name)
-	f.indexes[name], f.lists = f.index, f.index
+	f.indexes[name], f.lists, f.checks = f.index, f.index, f.index
 	f.wake()
 }
 
@@ -103,17 +108,24 @@ func (f *fake) count(prefix string) (n int) {
 func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	f.mu.Lock()
 	f.asked = append(f.asked, r.URL.Path+"?"+r.URL.Query().Get("index"))
-	mangle := f.mangle
 	f.busy++
 	f.most = max(f.most, f.busy)
 	f.mu.Unlock()
 	defer f.do2(func() { f.busy-- })
-	if mangle != nil {
-		if resp, err := mangle(r); resp != nil || err != nil {
-			return resp, err
-		}
+	if resp, err := f.fault(r); resp != nil || err != nil {
+		return resp, err
 	}
 	return f.answer(r)
+}
+
+func (f *fake) fault(r *http.Request) (*http.Response, error) {
+	f.mu.Lock()
+	mangle := f.mangle
+	f.mu.Unlock()
+	if mangle == nil {
+		return nil, nil
+	}
+	return mangle(r)
 }
 
 func (f *fake) do2(change func()) {
@@ -139,6 +151,9 @@ func (f *fake) answer(r *http.Request) (*http.Response, error) {
 		}
 		select {
 		case <-changed:
+			if resp, err := f.fault(r); resp != nil || err != nil { // that has come meanwhile
+				return resp, err
+			}
 		case <-late.C:
 			return respond(200, body, now, h), nil
 		case <-r.Context().Done():

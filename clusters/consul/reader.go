@@ -92,19 +92,28 @@ func (r *run) read(ctx context.Context, s *service, index, known uint64) reading
 
 // watch follows a service until ctx ends.
 func (r *run) watch(ctx context.Context, s *service) {
-	var index uint64
+	var index, known uint64
 	failures := 0
 	for bucket := r.opts.Timing.bucket(); bucket.Wait(ctx) == nil; {
-		got := r.read(ctx, s, index, index)
+		got := r.read(ctx, s, index, known)
 		r.send(ctx, got)
 		if got.err != nil {
-			index = 0
+			index, known = 0, 0
 			pause(ctx, r.opts.Timing.backoff(failures), s.kick)
 			failures++
 			continue
 		}
 		failures, index = 0, next(index, got.index)
+		known = got.believed(index)
 	}
+}
+
+// believed is the index of which nothing more needs to be said; of what may not be complete there is none.
+func (a answer) believed(index uint64) uint64 {
+	if a.filtered {
+		return 0
+	}
+	return index
 }
 
 // serve reads services that are asked for, until ctx ends.
@@ -143,14 +152,14 @@ type listed struct {
 
 // list follows the list of services of a scope.
 func (r *run) list(ctx context.Context, s *scopeState) {
-	var index uint64
+	var index, known uint64
 	failures := 0
 	for bucket := r.opts.Timing.bucket(); bucket.Wait(ctx) == nil; {
-		got := r.names(ctx, s, index)
+		got := r.names(ctx, s, index, known)
 		r.send(ctx, got)
 		switch {
 		case got.err != nil:
-			index = 0
+			index, known = 0, 0
 			pause(ctx, r.opts.Timing.backoff(failures), nil)
 			failures++
 			continue
@@ -159,19 +168,19 @@ func (r *run) list(ctx context.Context, s *scopeState) {
 		default:
 			index = next(index, got.index)
 		}
-		failures = 0
+		failures, known = 0, got.believed(index)
 	}
 }
 
 func (r *run) refresh() time.Duration { return r.opts.Spec.Consul.RefreshInterval.Duration }
 
-func (r *run) names(ctx context.Context, s *scopeState, index uint64) listed {
+func (r *run) names(ctx context.Context, s *scopeState, index, known uint64) listed {
 	if s.peer != "" {
 		return r.exports(ctx, s)
 	}
 	out := listed{of: s}
 	out.answer, out.err = r.client.get(ctx, query{
-		path: "/v1/catalog/services", params: s.params(), index: index, wait: min(r.refresh(), r.opts.Timing.Wait), known: index,
+		path: "/v1/catalog/services", params: s.params(), index: index, wait: min(r.refresh(), r.opts.Timing.Wait), known: known,
 	}, &out.names)
 	if _, servers := out.names[serviceOfServers]; !servers && !out.same && out.deny && r.client.token == "" {
 		out.filtered = true // who shows no token is not told so

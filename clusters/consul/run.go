@@ -52,6 +52,7 @@ type scopeState struct {
 	err       error      // why there is none now
 	more      int        // services beyond the limit
 	following *task
+	tried     [tables]bool // tables of which something is known, if only that they can't be read
 	baseline  [tables]bool // tables that are followed
 	sweep     sweep
 }

@@ -33,7 +33,7 @@ func (r *run) report() {
 			s.Problems = append(s.Problems, model.Problem{Item: "limits.maxServices", Reason: fmt.Sprintf("%d services are not read: there are more than that", of.more), Since: r.began})
 		}
 	}
-	if hidden > 0 {
+	if hidden > 0 && len(reasons) == 0 {
 		reasons = append(reasons, fmt.Sprintf("the token may not see %d services that were seen before: what was known of them stays", hidden))
 	}
 	if s.Err = strings.Join(reasons, "; "); s.Err == "" && late > 0 && r.said.State == model.StateStale {

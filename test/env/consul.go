@@ -36,6 +36,7 @@ type Consul struct {
 	Host  string // "host:port" of that
 	token string
 
+	addrs       *envoytest.Loopback
 	binary, dir string
 	process     *process
 	http        *http.Client
@@ -63,14 +64,18 @@ func NewConsul(ctx context.Context, dir string, o ConsulOptions) (*Consul, error
 		return nil, err
 	}
 	c := &Consul{
-		Host: addrs.At(0, 1, consulPort), token: o.Token, binary: binary, dir: dir,
+		Host: addrs.At(0, 1, consulPort), token: o.Token, addrs: addrs, binary: binary, dir: dir,
 		http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
 	}
 	c.URL = "http://" + c.Host
-	if err := c.configure(o, addrs.Addr(0, 1).String()); err != nil {
+	if err = c.configure(o, addrs.Addr(0, 1).String()); err == nil {
+		err = c.Start(ctx)
+	}
+	if err != nil {
+		c.Close()
 		return nil, err
 	}
-	return c, c.Start(ctx)
+	return c, nil
 }
 
 func (c *Consul) configure(o ConsulOptions, address string) error {
@@ -137,6 +142,7 @@ func (c *Consul) Close() {
 	if c.process != nil {
 		c.process.kill()
 	}
+	_ = c.addrs.Close() // the lock goes with the process at the latest
 	c.http.CloseIdleConnections()
 }
 
