@@ -28,21 +28,19 @@ var loginPaths = []string{"/v3/auth/user/login", "/v1/auth/users/login", "/v1/au
 
 var absentStatus = []int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone, http.StatusNotImplemented}
 
-const (
-	defaultTokenLife = 5 * time.Hour
-	minTokenAge      = 5 * time.Second // before a token that is refused is taken for one that has ended
-)
+const defaultTokenLife = 5 * time.Hour
 
 // auth is what requests show. It keeps the token between sessions.
 type auth struct {
-	access  foreign.Access
-	http    *http.Client
-	path    string // of Nacos' HTTP API: "/nacos"
-	secure  bool
-	timeout time.Duration
-	now     func() time.Time
+	access foreign.Access
+	http   *http.Client
+	path   string // of Nacos' HTTP API: "/nacos"
+	secure bool
+	timing timing
+	now    func() time.Time
 
-	turn chan struct{} // held by who logs in
+	turn  chan struct{} // held by who logs in
+	tried time.Time     // when somebody did; belongs to who holds turn
 
 	mu    sync.Mutex
 	token token // guarded by mu
@@ -53,8 +51,8 @@ type token struct {
 	got, end time.Time
 }
 
-func newAuth(a foreign.Access, c *http.Client, path string, secure bool, timeout time.Duration, now func() time.Time) *auth {
-	out := &auth{access: a, http: c, path: "/" + strings.Trim(path, "/"), secure: secure, timeout: timeout, now: now, turn: make(chan struct{}, 1)}
+func newAuth(a foreign.Access, c *http.Client, path string, secure bool, t timing, now func() time.Time) *auth {
+	out := &auth{access: a, http: c, path: "/" + strings.Trim(path, "/"), secure: secure, timing: t, now: now, turn: make(chan struct{}, 1)}
 	if out.path == "/" {
 		out.path = ""
 	}
@@ -106,7 +104,7 @@ func (a *auth) ensure(ctx context.Context, s server) error {
 	if !a.logsIn() || a.now().Before(a.renewal()) {
 		return nil
 	}
-	return a.login(ctx, s, a.current())
+	return a.login(ctx, s, a.current(), 0)
 }
 
 // renewal is when the token should be replaced: when a tenth of its life is left.
@@ -120,14 +118,11 @@ func (a *auth) refused(ctx context.Context, s server, used string) error {
 	if !a.logsIn() {
 		return errDenied
 	}
-	if t := a.current(); t.text == used && a.now().Sub(t.got) < minTokenAge {
-		return errDenied
-	}
-	return a.login(ctx, s, token{text: used})
+	return a.login(ctx, s, token{text: used}, a.timing.relogin)
 }
 
-// login replaces a token; if someone else has replaced it, it does nothing.
-func (a *auth) login(ctx context.Context, s server, old token) error {
+// login replaces a token; if someone else has replaced it, it does nothing. It fails if the last login is not as long ago as pause.
+func (a *auth) login(ctx context.Context, s server, old token, pause time.Duration) error {
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()
@@ -137,7 +132,11 @@ func (a *auth) login(ctx context.Context, s server, old token) error {
 	if t := a.current(); t.text != old.text {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	if a.now().Sub(a.tried) < pause {
+		return fmt.Errorf("%w, and the last login was just now", errDenied)
+	}
+	a.tried = a.now()
+	ctx, cancel := context.WithTimeout(ctx, a.timing.login)
 	defer cancel()
 	t, err := a.ask(ctx, s)
 	if err != nil {

@@ -18,6 +18,8 @@ const (
 
 // naming is what names of hosts need.
 type naming struct {
+	shard      model.ShardKey
+	home       string            // the namespace in the mesh
 	namespaces map[string]string // what namespaces are called, by id
 	honour     bool              // the protection threshold
 }
@@ -28,12 +30,24 @@ func (n naming) convert(name serviceName, info *serviceInfo) (out foreign.Servic
 		Key: name.String(), Name: name.name,
 		Suffix: name.group + "." + cmp.Or(n.namespaces[name.namespace], name.namespace) + ".nacos",
 	}
+	echoes, bad := 0, 0
 	for i := range info.Hosts {
-		if h := &info.Hosts[i]; h.Metadata[echoKey] != echoValue {
+		switch h := &info.Hosts[i]; {
+		case h.Metadata[echoKey] == echoValue:
+			echoes++
+		case h.unreadable:
+			bad++
+		default:
 			out.Instances = append(out.Instances, n.instance(h, info.Protected))
 		}
 	}
-	return out, len(out.Instances) > 0 || len(info.Hosts) == 0
+	if bad > 0 {
+		out.LeftOut = []model.LeftOut{{
+			Addr: model.Addr{Cluster: n.shard.Cluster}, Reason: model.ReasonInvalid, Detail: fmt.Sprintf("%d of its instances can't be read", bad),
+			Source: model.Source{Shard: n.shard, Object: model.ObjectKey{Kind: string(model.KindInstance), Namespace: n.home, Name: out.Key}},
+		}}
+	}
+	return out, echoes == 0 || echoes < len(info.Hosts)
 }
 
 // instance makes an instance. Where the server says that all are healthy since too few are, nothing is known of this one's own health.
@@ -81,5 +95,5 @@ func (h *instance) identity() string {
 }
 
 func (h *instance) same(o *instance) bool {
-	return h.Weight == o.Weight && h.Healthy == o.Healthy && h.Enabled == o.Enabled && maps.Equal(h.Metadata, o.Metadata)
+	return h.unreadable == o.unreadable && h.Weight == o.Weight && h.Healthy == o.Healthy && h.Enabled == o.Enabled && maps.Equal(h.Metadata, o.Metadata)
 }

@@ -1,5 +1,7 @@
 package nacos
 
+import "encoding/json"
+
 // Names of classes, as they are in payloads.
 const (
 	classServerCheck  = "ServerCheckRequest"
@@ -122,6 +124,20 @@ type instance struct {
 	Ephemeral bool              `json:"ephemeral"`
 	Cluster   string            `json:"clusterName"`
 	Metadata  map[string]string `json:"metadata"`
+
+	unreadable bool // the JSON is not of this form, and nothing else is set
+}
+
+// UnmarshalJSON takes what can't be read for an instance that can't: it is no reason to know nothing of the others.
+func (h *instance) UnmarshalJSON(text []byte) error {
+	type plain instance
+	var p plain
+	if err := json.Unmarshal(text, &p); err != nil {
+		*h = instance{unreadable: true}
+		return nil
+	}
+	*h = instance(p)
+	return nil
 }
 
 // notice is what a server says by itself: a notification of a service, or of names.
@@ -136,7 +152,7 @@ type notice struct {
 	Contexts   []fuzzyContext  `json:"contexts"`
 	Abilities  map[string]bool `json:"abilityTable"`
 	ServerIP   string          `json:"serverIp"`
-	ServerPort string          `json:"serverPort"`
+	ServerPort any             `json:"serverPort"`
 }
 
 type fuzzyContext struct {

@@ -73,7 +73,7 @@ func newRegistrant(t *testing.T, at *env.Nacos, password string) *registrant {
 	if password != "" {
 		access.Username = "nacos"
 	}
-	d := dialer{auth: newAuth(access, httpClient(nil), "/nacos", false, patience, time.Now), pace: rate.NewLimiter(rate.Inf, 1), timing: defaultTiming, metrics: &metrics{}}
+	d := dialer{auth: newAuth(access, httpClient(nil), "/nacos", false, defaultTiming, time.Now), pace: rate.NewLimiter(rate.Inf, 1), timing: defaultTiming, metrics: &metrics{}}
 	d.timing.request = patience // of a busy machine
 	s, err := d.dial(context.Background(), to)
 	if err != nil {

@@ -34,6 +34,7 @@ type Options struct {
 type timing struct {
 	request   time.Duration // for an answer
 	login     time.Duration // for that to a login
+	relogin   time.Duration // between logins; a token that is refused sooner was no good
 	poll      time.Duration // between questions whether the connection is registered
 	beat      time.Duration // between signs of life
 	settle    time.Duration // after a session has synced, everything is verified within another such time
@@ -44,7 +45,7 @@ type timing struct {
 }
 
 var defaultTiming = timing{
-	request: 5 * time.Second, login: 5 * time.Second, poll: 20 * time.Millisecond, beat: 5 * time.Second,
+	request: 5 * time.Second, login: 5 * time.Second, relogin: 5 * time.Second, poll: 20 * time.Millisecond, beat: 5 * time.Second,
 	settle: 30 * time.Second, reconcile: 5 * time.Minute, notify: 10 * time.Second, relist: time.Second, servers: 30 * time.Second,
 }
 
@@ -57,7 +58,8 @@ type settings struct {
 	interval    time.Duration // between lists of names
 	maxServices int
 	concurrency int
-	perSecond   int
+	rate        rate.Limit    // requests per second
+	verifyPause time.Duration // at least, between services that are verified: half the requests are left to others
 	clock       func() time.Time
 	backoff     func(int) time.Duration
 	timing      timing
@@ -100,13 +102,17 @@ func New(o Options) (*Registry, error) {
 
 func newSettings(o Options) settings {
 	spec, limits := o.Spec.Nacos, o.Spec.Limits
+	key := model.ShardKey{Provider: model.ProviderNacos, Cluster: o.Name}
 	s := settings{
-		key:    model.ShardKey{Provider: model.ProviderNacos, Cluster: o.Name},
+		key:    key,
 		scopes: scopes(spec), filter: foreign.NewFilter(o.Spec.Services),
-		naming:   naming{namespaces: spec.NamespaceNames, honour: spec.ProtectThreshold == "honour"},
+		naming:   naming{shard: key, home: o.Spec.Namespace, namespaces: spec.NamespaceNames, honour: spec.ProtectThreshold == "honour"},
 		interval: spec.DiscoveryInterval.Duration, maxServices: int(limits.MaxServices),
-		concurrency: int(limits.Concurrency), perSecond: int(limits.RequestsPerSecond),
+		concurrency: max(1, int(limits.Concurrency)), rate: rate.Inf,
 		clock: o.Now, backoff: o.Backoff, timing: defaultTiming, log: o.Log,
+	}
+	if n := limits.RequestsPerSecond; n > 0 {
+		s.rate, s.verifyPause = rate.Limit(n), 2*time.Second/time.Duration(n)
 	}
 	if s.clock == nil {
 		s.clock = time.Now
@@ -141,8 +147,8 @@ func (r *Registry) Run(ctx context.Context, out model.Sink) error {
 	run := &run{
 		Registry: r, watcher: newWatcher(r.settings, pub, r.metrics), http: client,
 		dialer: dialer{
-			auth: newAuth(r.opts.Access, client, r.opts.Spec.Nacos.ContextPath, r.tls != nil, r.timing.login, r.clock),
-			pace: rate.NewLimiter(rate.Limit(r.perSecond), max(1, r.perSecond/10)), tls: r.tls, timing: r.timing, metrics: r.metrics,
+			auth: newAuth(r.opts.Access, client, r.opts.Spec.Nacos.ContextPath, r.tls != nil, r.timing, r.clock),
+			pace: rate.NewLimiter(r.rate, max(1, int(min(r.rate, 1000))/10)), tls: r.tls, timing: r.timing, metrics: r.metrics,
 		},
 		ring: newRing(r.servers, r.opts.Spec.Nacos.GRPCPort),
 	}

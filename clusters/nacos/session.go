@@ -169,7 +169,8 @@ func (s *session) receive() error {
 		}
 		var n notice
 		if err := json.Unmarshal(p.body, &n); err != nil {
-			return fmt.Errorf("%.40q can't be read", p.class) // what it was about is not known: everything is asked again
+			n = notice{} // what it is about is not known
+			s.tell((*watcher).missed)
 		}
 		if err := s.handle(p.class, n); err != nil {
 			return err
@@ -199,7 +200,7 @@ func (s *session) handle(class string, n notice) error {
 		return err
 	}
 	if class == classReset {
-		return &resetError{host: n.ServerIP, port: n.ServerPort}
+		return &resetError{host: n.ServerIP, port: fmt.Sprint(n.ServerPort)}
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ type watcher struct {
 	services  map[serviceName]*service
 	published bool // Replace was called
 	status    model.Status
-	tooMany   int // services that are left out since there are more than the limit
+	told      bool // status and problems are as they were reported
 
 	// What follows belongs to one session.
 	session   *session
@@ -54,6 +54,8 @@ type names struct {
 	since    time.Time // when the last complete list was begun: until then every name is known
 	watched  bool      // the server tells of names in this session
 	count    int       // of services
+	leftOut  int       // names for which there is no room
+	denied   bool      // the list may not be read
 	failures int
 	problem  model.Problem
 }
@@ -80,6 +82,7 @@ func newWatcher(s settings, pub publisher, m *metrics) *watcher {
 		w.scopes[sc] = &names{scope: sc}
 	}
 	w.setStatus(model.StateSyncing, "")
+	w.report()
 	return w
 }
 
@@ -136,6 +139,13 @@ func (w *watcher) flush() {
 	if !w.live && w.settled() {
 		w.synced()
 	}
+	w.publish()
+	if !w.told {
+		w.report()
+	}
+}
+
+func (w *watcher) publish() {
 	if !w.published || len(w.dirty) == 0 {
 		return
 	}
@@ -154,6 +164,7 @@ func (w *watcher) flush() {
 		w.metrics.put(at)
 	}
 	clear(w.dirty)
+	w.metrics.watches(len(w.services))
 }
 
 // settled reports whether nothing that was asked for at the beginning is still open.
@@ -161,16 +172,22 @@ func (w *watcher) settled() bool {
 	if w.unsettled > 0 {
 		return false
 	}
-	denied := 0
 	for _, n := range w.scopes {
 		if !n.complete {
 			return false
 		}
-		if n.problem.Reason != "" {
-			denied++
+	}
+	return !w.denied()
+}
+
+// denied reports whether no list may be read: then it is not the scopes that are wrong, but the credentials.
+func (w *watcher) denied() bool {
+	for _, n := range w.scopes {
+		if !n.denied {
+			return false
 		}
 	}
-	return denied < len(w.scopes) // else it is not the scopes that are wrong, but the credentials
+	return true
 }
 
 func (w *watcher) synced() {
@@ -181,9 +198,12 @@ func (w *watcher) synced() {
 		clear(w.dirty)
 	}
 	w.setStatus(model.StateLive, "")
-	w.metrics.watches(len(w.services))
-	w.round = round{over: w.timing.settle, next: w.clock().Add(w.timing.settle)}
+	w.missed()
+	w.round.next = w.clock().Add(w.timing.settle)
 }
+
+// missed has everything verified soon.
+func (w *watcher) missed() { w.round = round{over: w.timing.settle, next: w.clock()} }
 
 // everything is all services of which something is known.
 func (w *watcher) everything() (out []foreign.Service) {
@@ -205,7 +225,8 @@ func (w *watcher) discover(n serviceName) {
 		return
 	}
 	if len(w.services) >= w.maxServices {
-		w.tooMany++
+		names.leftOut++
+		w.told = false
 		return
 	}
 	w.services[n] = &service{name: n, added: w.clock()}
@@ -315,24 +336,28 @@ func (w *watcher) setStatus(s model.State, err string) {
 		w.status.State, w.status.Since = s, w.clock()
 	}
 	w.status.Err = err
-	w.report()
+	w.told = false
 }
 
 // report says how things are.
 func (w *watcher) report() {
+	w.told = true
 	out := w.status
-	for _, n := range w.scopes {
-		if n.problem.Reason != "" {
-			out.Problems = append(out.Problems, n.problem)
+	add := func(p model.Problem) {
+		if p.Reason != "" {
+			out.Problems = append(out.Problems, p)
 		}
+	}
+	leftOut := 0
+	for _, n := range w.scopes {
+		add(n.problem)
+		leftOut += n.leftOut
 	}
 	for _, svc := range w.services {
-		if svc.problem.Reason != "" {
-			out.Problems = append(out.Problems, svc.problem)
-		}
+		add(svc.problem)
 	}
-	if w.tooMany > 0 {
-		out.Problems = append(out.Problems, model.Problem{Item: "services", Reason: fmt.Sprintf("%d services are left out: at most %d (limits.maxServices) are read", w.tooMany, w.maxServices)})
+	if leftOut > 0 {
+		add(model.Problem{Item: "services", Reason: fmt.Sprintf("%d services are left out: at most %d (limits.maxServices) are read", leftOut, w.maxServices)})
 	}
 	slices.SortFunc(out.Problems, func(a, b model.Problem) int { return strings.Compare(a.Item, b.Item) })
 	w.pub.Status(out)
@@ -341,14 +366,14 @@ func (w *watcher) report() {
 func (w *watcher) setProblem(p *model.Problem, item, reason string) {
 	if p.Reason != reason {
 		*p = model.Problem{Item: item, Reason: reason, Since: w.clock()}
-		w.report()
+		w.told = false
 	}
 }
 
 func (w *watcher) clearProblem(p *model.Problem) {
 	if p.Reason != "" {
 		*p = model.Problem{}
-		w.report()
+		w.told = false
 	}
 }
 
@@ -359,8 +384,14 @@ func (w *watcher) lost(err error) {
 	if w.published {
 		state = model.StateStale
 	}
+	w.setStatus(state, reason(err))
+	w.report()
+}
+
+// reason is what a status says of an error.
+func reason(err error) string {
 	if errors.Is(err, errDenied) {
-		err = fmt.Errorf("the credentials are not accepted: %w", err)
+		return "the credentials are not accepted: " + err.Error()
 	}
-	w.setStatus(state, err.Error())
+	return err.Error()
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
 const (
@@ -77,20 +79,15 @@ func (w *watcher) list(t task) func(context.Context, *session) func() {
 func (w *watcher) listed(n *names, begun time.Time, list []string, err error) {
 	again := task{kind: listNames, scope: n.scope}
 	if err != nil {
-		n.failures++
-		if denied := errors.Is(err, errDenied); denied || n.failures >= settleTries {
-			w.setProblem(&n.problem, n.scope.String(), "its services can't be listed: "+err.Error())
-			n.complete = n.complete || denied
-		}
-		if !w.live {
-			w.setStatus(w.status.State, err.Error())
-		}
+		w.unlisted(n, err)
 		w.later.add(again, w.clock().Add(w.backoff(n.failures)))
 		return
 	}
+	if n.denied = false; w.live && w.status.State != model.StateLive {
+		w.setStatus(model.StateLive, "")
+	}
 	w.clearProblem(&n.problem)
-	w.tooMany = 0
-	n.failures = 0
+	n.failures, n.leftOut = 0, 0
 	for _, name := range slices.Sorted(slices.Values(list)) {
 		w.discover(serviceName{n.scope.namespace, n.scope.group, name})
 	}
@@ -101,6 +98,22 @@ func (w *watcher) listed(n *names, begun time.Time, list []string, err error) {
 		every = w.timing.reconcile
 	}
 	w.later.add(again, w.clock().Add(jittered(every)))
+}
+
+// unlisted says that a list could not be read. If none may be, what is known is no longer kept up to date.
+func (w *watcher) unlisted(n *names, err error) {
+	n.failures++
+	n.denied = errors.Is(err, errDenied)
+	if n.denied || n.failures >= settleTries {
+		w.setProblem(&n.problem, n.scope.String(), "its services can't be listed: "+err.Error())
+	}
+	n.complete = n.complete || n.denied
+	switch {
+	case !w.live:
+		w.setStatus(w.status.State, reason(err))
+	case w.denied():
+		w.setStatus(model.StateStale, reason(err))
+	}
 }
 
 // compare asks about services that were known when a list was begun, and are not in it. It reports whether some have no instance:
@@ -255,7 +268,7 @@ func (w *watcher) step(now time.Time) {
 		for n := range w.services {
 			r.rest = append(r.rest, n)
 		}
-		r.pause = max(r.over/time.Duration(len(r.rest)+1), 2*time.Second/time.Duration(w.perSecond))
+		r.pause = max(r.over/time.Duration(len(r.rest)+1), w.verifyPause)
 		r.over = w.timing.reconcile
 	}
 	r.next = now.Add(r.pause)
