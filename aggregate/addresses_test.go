@@ -182,7 +182,7 @@ func TestAliases(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff([]string{host("a"), host("out")}, b.VirtualServices[0].Destinations); d != "" {
+	if d := cmp.Diff([]string{host("a"), host("out")}, destinationHosts(b.VirtualServices[0])); d != "" {
 		t.Error(d)
 	}
 }

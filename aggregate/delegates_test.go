@@ -139,7 +139,7 @@ func TestDelegatesFillInTheirRoot(t *testing.T) {
 	if d := cmp.Diff(want, v.Spec.Http, protocmp.Transform()); d != "" {
 		t.Error(d)
 	}
-	if got := fmt.Sprint(v.Delegates[0].Object, v.Destinations); got != "VirtualService/other/leaf [a.other.svc.cluster.local last.ns.svc.cluster.local m.ns.svc.cluster.local own.other.svc.cluster.local]" {
+	if got := fmt.Sprint(v.Delegates[0].Object, destinationHosts(v)); got != "VirtualService/other/leaf [a.other.svc.cluster.local last.ns.svc.cluster.local m.ns.svc.cluster.local own.other.svc.cluster.local]" {
 		t.Error(got)
 	}
 }

@@ -137,23 +137,22 @@ func httpDestinations(h *networking.HTTPRoute) (out []*networking.Destination) {
 // fill gives destinations the service that their host stands for, and those without a port that of their service, if
 // this has one port only. It notes what was read.
 func (r *route) fill(src routeSources) {
-	hosts := map[string]struct{}{}
+	hosts, all := map[string]struct{}{}, map[pushcontext.Destination]struct{}{}
 	for _, to := range destinationsOf(r.Spec) {
 		if _, read := hosts[to.Host]; !read { // else it may be what another stands for
 			at := src.aliases.final(to.Host)
 			r.aliases[to.Host], to.Host = at, at
 		}
 		hosts[to.Host] = struct{}{}
-		if to.Port.GetNumber() != 0 {
-			continue
+		if to.Port.GetNumber() == 0 {
+			n := src.directory.port(to.Host)
+			if r.ports[to.Host] = n; n != 0 {
+				to.Port = &networking.PortSelector{Number: uint32(n)}
+			}
 		}
-		n := src.directory.port(to.Host)
-		r.ports[to.Host] = n
-		if n != 0 {
-			to.Port = &networking.PortSelector{Number: uint32(n)}
-		}
+		all[pushcontext.Destination{Host: to.Host, Port: uint16(to.Port.GetNumber())}] = struct{}{}
 	}
-	r.Destinations = slices.Sorted(maps.Keys(hosts))
+	r.Destinations = slices.SortedFunc(maps.Keys(all), pushcontext.Destination.Compare)
 }
 
 // hashedOf gives the rules for destinations of HTTP routes that are hashed to, and for those of other routes of which a rule

@@ -108,7 +108,7 @@ func TestNamesInVirtualServices(t *testing.T) {
 	for what, d := range map[string]string{
 		"hosts":        cmp.Diff([]string{host("a"), "b.other.svc.cluster.local"}, v.Hosts),
 		"gateways":     cmp.Diff([]string{"mesh", "ns/gw", "x/far", "y/old", "y/older"}, v.Gateways),
-		"destinations": cmp.Diff([]string{host("a"), host("m"), host("t"), host("u"), "x.example"}, v.Destinations),
+		"destinations": cmp.Diff([]string{host("a"), host("m"), host("t"), host("u"), "x.example"}, destinationHosts(v)),
 		"matches": cmp.Diff([][]string{{"ns/gw", "mesh"}, {"ns/gw"}, {"x/far"}},
 			[][]string{v.Spec.Http[0].Match[0].Gateways, v.Spec.Tls[0].Match[0].Gateways, v.Spec.Tcp[0].Match[0].Gateways}),
 	} {
@@ -119,6 +119,13 @@ func TestNamesInVirtualServices(t *testing.T) {
 	if spec.Http[0].Route[0].Destination.Host != "A" || len(spec.Hosts) != 3 || spec.Gateways[0] != "gw" {
 		t.Error("the row was changed")
 	}
+}
+
+func destinationHosts(v *pushcontext.VirtualService) (out []string) {
+	for _, d := range v.Destinations {
+		out = append(out, d.Host)
+	}
+	return slices.Compact(out)
 }
 
 // A destination without a port has that of its service if there is one only, at any time.

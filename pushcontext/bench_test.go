@@ -198,7 +198,7 @@ func BenchmarkScopeOf(b *testing.B) {
 	}
 	var routes []*VirtualService
 	for i := range 500 {
-		routes = append(routes, &VirtualService{Namespace: fmt.Sprint("ns", i), Hosts: []string{"h"}, Destinations: []string{fmt.Sprint("d", i)}, Export: Export{Public: true}})
+		routes = append(routes, &VirtualService{Namespace: fmt.Sprint("ns", i), Hosts: []string{"h"}, Destinations: []Destination{{Host: fmt.Sprint("d", i)}}, Export: Export{Public: true}})
 	}
 	s := NewScopes(nil, "root", spaces, routes)
 	key := ScopeKey{Namespace: "ns0", Labels: model.Labels{"app": "other", "version": "v1"}}

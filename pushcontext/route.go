@@ -1,6 +1,7 @@
 package pushcontext
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -33,8 +34,19 @@ type VirtualService struct {
 	// Hashed has, by host, those destinations of HTTP routes of which some DestinationRule chooses endpoints by
 	// a hash of the request, and those of TLS and TCP routes of which one says something of connections.
 	Hashed map[string]*DestinationPolicies
-	// Destinations are the hosts that its routes send to, mirrors too; sorted.
-	Destinations []string
+	// Destinations are what its routes send to, mirrors too; sorted.
+	Destinations []Destination
+}
+
+// Destination is a port of a service that routes send to.
+type Destination struct {
+	Host string
+	Port uint16 // 0 for that at which the request came in
+}
+
+// Compare orders by host, then port.
+func (d Destination) Compare(o Destination) int {
+	return cmp.Or(strings.Compare(d.Host, o.Host), cmp.Compare(d.Port, o.Port))
 }
 
 // Derived is where values built from it are kept.

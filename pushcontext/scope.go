@@ -1,6 +1,8 @@
 package pushcontext
 
 import (
+	"slices"
+
 	networking "istio.io/api/networking/v1alpha3"
 	telemetry "istio.io/api/telemetry/v1alpha1"
 
@@ -21,8 +23,8 @@ type Sidecar struct {
 	Source model.Source
 	Spec   *networking.Sidecar
 	Egress []Egress // never empty: without egress listeners, one that imports all
-	// destinations are the hosts that imported VirtualServices send to: they are imported too.
-	destinations map[string]struct{}
+	// destinations are the hosts that imported VirtualServices send to, with the ports: they are imported too.
+	destinations map[string][]uint16
 }
 
 // Egress is one egress listener of a Sidecar.
@@ -74,8 +76,14 @@ func (s *Scope) imports(shape *ShapeView) (ok, named bool) {
 			return true, true
 		}
 	}
-	_, ok = s.Sidecar.destinations[shape.Key.Host]
-	return ok, false
+	ports, ok := s.Sidecar.destinations[shape.Key.Host]
+	return ok && (slices.Contains(ports, 0) || slices.ContainsFunc(shape.Ports, func(p model.Port) bool { return slices.Contains(ports, p.Number) })), false
+}
+
+// LeadsTo reports whether an imported VirtualService sends to a port of a service.
+func (s *Scope) LeadsTo(shape *ShapeView, port uint16) bool {
+	ports := s.Sidecar.destinations[shape.Key.Host]
+	return slices.Contains(ports, port) || slices.Contains(ports, 0)
 }
 
 // Admits reports whether the listener's own hosts import a service.

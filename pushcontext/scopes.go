@@ -1,6 +1,7 @@
 package pushcontext
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -195,15 +196,15 @@ func (s *Scopes) sidecar(r *SidecarRule, namespace string) *Sidecar {
 	}
 	egress := r.in(namespace)
 	destinations := s.destinations(egress, namespace)
-	key := sidecarKey{rule: r, destinations: strings.Join(destinations, " ")}
+	key := sidecarKey{rule: r, destinations: fmt.Sprint(destinations)}
 	if r.own {
 		key.namespace = namespace
 	}
 	out := s.names.sidecars.get(key)
 	if out == nil {
-		out = &Sidecar{Source: r.Source, Spec: r.Spec, Egress: egress, destinations: make(map[string]struct{}, len(destinations))}
+		out = &Sidecar{Source: r.Source, Spec: r.Spec, Egress: egress, destinations: make(map[string][]uint16, len(destinations))}
 		for _, d := range destinations {
-			out.destinations[d] = struct{}{}
+			out.destinations[d.Host] = append(out.destinations[d.Host], d.Port)
 		}
 		out = s.names.sidecars.put(key, out)
 	}
@@ -211,15 +212,15 @@ func (s *Scopes) sidecar(r *SidecarRule, namespace string) *Sidecar {
 	return known.(*Sidecar)
 }
 
-// destinations are the hosts that VirtualServices send to that the namespace may use and imports.
-func (s *Scopes) destinations(egress []Egress, namespace string) []string {
-	var out []string
+// destinations are what VirtualServices send to that the namespace may use and imports.
+func (s *Scopes) destinations(egress []Egress, namespace string) []Destination {
+	var out []Destination
 	for _, v := range s.routes {
 		if v.Export.Includes(namespace) && slices.ContainsFunc(egress, func(e Egress) bool { return e.AdmitsRoute(v) }) {
 			out = append(out, v.Destinations...)
 		}
 	}
-	slices.Sort(out)
+	slices.SortFunc(out, Destination.Compare)
 	return slices.Compact(out)
 }
 

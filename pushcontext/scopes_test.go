@@ -81,22 +81,42 @@ func TestSidecarImportsRoutes(t *testing.T) {
 func TestDestinationsAreImported(t *testing.T) {
 	t.Parallel()
 	routes := []*VirtualService{
-		{Namespace: "x", Hosts: []string{"a.x"}, Destinations: []string{"b.y", "c.y"}, Export: Export{Public: true}},
-		{Namespace: "x", Hosts: []string{"p.x"}, Destinations: []string{"d.y"}, Export: Export{Namespaces: []string{"x"}}},
-		{Namespace: "y", Hosts: []string{"o.y"}, Destinations: []string{"e.y"}, Export: Export{Public: true}},
+		{Namespace: "x", Hosts: []string{"a.x"}, Destinations: []Destination{{"b.y", 0}, {"b.y", 81}, {"c.y", 80}, {"f.y", 81}}, Export: Export{Public: true}},
+		{Namespace: "x", Hosts: []string{"p.x"}, Destinations: []Destination{{"d.y", 0}}, Export: Export{Namespaces: []string{"x"}}},
+		{Namespace: "y", Hosts: []string{"o.y"}, Destinations: []Destination{{"e.y", 0}}, Export: Export{Public: true}},
 	}
 	scopes := NewScopes(nil, "root", map[string]*ScopeSpace{"root": {Sidecar: sidecarRule("x/*")}}, routes)
 	for namespace, want := range map[string]string{"ns": "[b.y c.y]", "x": "[b.y c.y d.y]"} {
 		s := scopes.Of(ScopeKey{Namespace: namespace})
 		var got []string
-		for _, host := range []string{"b.y", "c.y", "d.y", "e.y"} {
-			if s.Imports(shapeOf("y", host)) {
+		for _, host := range []string{"b.y", "c.y", "d.y", "e.y", "f.y"} { // f has none of the ports that are named
+			shape := shapeOf("y", host)
+			shape.Ports = []model.Port{{Number: 80}, {Number: 90}}
+			if s.Imports(shape) {
 				got = append(got, host)
+			}
+			if s.LeadsTo(shape, 80) != s.Imports(shape) || s.LeadsTo(shape, 90) != (s.Imports(shape) && host != "c.y") {
+				t.Errorf("%s is led to %s at port 80: %v, at 90: %v", namespace, host, s.LeadsTo(shape, 80), s.LeadsTo(shape, 90))
 			}
 		}
 		if fmt.Sprint(got) != want {
 			t.Errorf("%s imports %v, want %s", namespace, got, want)
 		}
+	}
+}
+
+// Whether a service is imported may depend on its ports, so what a host means does.
+func TestMeaningFollowsPorts(t *testing.T) {
+	t.Parallel()
+	m, b := testMesh(), NewBuilder()
+	s := spec{key: key("", "y", "h"), ports: []uint16{80}}
+	b.Commit(Commit{Mesh: m, Services: []Change{{s.key, s.fresh(m)}}})
+	s.endpoints = []specEndpoint{{ip: "10.0.0.1", cluster: "c1"}}
+	same, _ := b.Commit(Commit{Services: []Change{{s.key, s.fresh(m)}}})
+	s.ports = []uint16{80, 81}
+	other, _ := b.Commit(Commit{Services: []Change{{s.key, s.fresh(m)}}})
+	if same.Host("h").MeaningRev != 1 || other.Host("h").MeaningRev != other.Version {
+		t.Errorf("it means something else at versions %d and %d", same.Host("h").MeaningRev, other.Host("h").MeaningRev)
 	}
 }
 
@@ -142,7 +162,7 @@ func TestScopesOfOneContentAreOne(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	leads := NewScopes(next, "root", spaces(), []*VirtualService{{Namespace: "x", Hosts: []string{"h"}, Destinations: []string{"d"}, Export: Export{Public: true}}})
+	leads := NewScopes(next, "root", spaces(), []*VirtualService{{Namespace: "x", Hosts: []string{"h"}, Destinations: []Destination{{"d", 0}}, Export: Export{Public: true}}})
 	if of(leads, "a") == held["a"] || of(leads, "own") != held["own"] {
 		t.Error("a VirtualService that leads elsewhere must change the scopes that import it, and no others")
 	}
@@ -207,7 +227,7 @@ func TestResolveWithSidecar(t *testing.T) {
 			}
 		}
 	}
-	routes := []*VirtualService{{Namespace: "y", Hosts: []string{"v"}, Destinations: []string{"h"}, Export: Export{Public: true}}}
+	routes := []*VirtualService{{Namespace: "y", Hosts: []string{"v"}, Destinations: []Destination{{"h", 0}}, Export: Export{Public: true}}}
 	for want, hosts := range map[string][]string{"ns": {"y/v"}, "y": {"y/v", "y/h"}} {
 		scopes := NewScopes(nil, "root", map[string]*ScopeSpace{"root": {Sidecar: sidecarRule(hosts...)}}, routes)
 		r := &Reader{Namespace: "ns", Scope: scopes.Of(ScopeKey{Namespace: "ns"})}

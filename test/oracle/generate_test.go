@@ -152,6 +152,9 @@ func (g *generator) virtualService(name string) *virtualService {
 	hosts := []string{"a", "b.shop.svc.cluster.local", "c.bank.svc.cluster.local", "ext.example.com", "*.example.com", "free.test"}
 	g.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
 	v.hosts = hosts[:1+g.IntN(2)]
+	if slices.Contains(v.hosts, "ext.example.com") && slices.Contains(v.hosts, "*.example.com") {
+		v.hosts = v.hosts[:1] // one includes the other: such an object is refused
+	}
 	for range 1 + g.IntN(4) {
 		v.rules = append(v.rules, g.rule(true))
 	}

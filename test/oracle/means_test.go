@@ -109,24 +109,24 @@ func (c *config) meant(a ask) (string, bool) {
 		candidates = append(candidates, host+".cluster.local")
 	}
 	for _, h := range candidates {
-		if s := has(c.services, h); s != nil && c.imported(s.ns, h) {
+		if s := has(c.services, h); s != nil && c.imported(s.ns, h, a.port) {
 			return h, true
 		}
 	}
 	return host, false
 }
 
-// imported reports whether the Sidecar, if there is one, lets the client see a host of a namespace: what it names, and what
-// imported VirtualServices send to.
-func (c *config) imported(ns, host string) bool {
+// imported reports whether the Sidecar, if there is one, lets the client see a host of a namespace at a port: what it names, and
+// what imported VirtualServices send to.
+func (c *config) imported(ns, host string, port int) bool {
 	return c.imports == nil || ns == namespace || slices.Contains(c.imports, ns+"/*") || slices.Contains(c.imports, ns+"/"+host) ||
-		slices.ContainsFunc(c.virtual, func(v *virtualService) bool { return sendsTo(v.rules, host) })
+		slices.ContainsFunc(c.virtual, func(v *virtualService) bool { return sendsTo(v.rules, host, port) })
 }
 
-func sendsTo(rules []rule, host string) bool {
+func sendsTo(rules []rule, host string, port int) bool {
 	return slices.ContainsFunc(rules, func(r rule) bool {
-		return slices.ContainsFunc(r.routes, func(d destination) bool { return complete(d.host) == host }) ||
-			r.delegate != nil && sendsTo(r.delegate.rules, host)
+		return slices.ContainsFunc(r.routes, func(d destination) bool { return complete(d.host) == host && (d.port == 0 || d.port == port) }) ||
+			r.delegate != nil && sendsTo(r.delegate.rules, host, port)
 	})
 }
 
@@ -136,12 +136,12 @@ func sendsTo(rules []rule, host string) bool {
 func (c *config) besideServices(host string, port int) *virtualService {
 	for _, wild := range []bool{false, true} {
 		for _, v := range c.virtual {
-			if port != 80 && !c.serves(v) || !slices.ContainsFunc(v.rules, func(r rule) bool { return r.atPort(port) }) {
+			if port != 80 && !c.serves(v, port) || !slices.ContainsFunc(v.rules, func(r rule) bool { return r.atPort(port) }) {
 				continue
 			}
 			for _, h := range v.hosts {
 				h = complete(h)
-				if !wild && h == host || wild && hostIn(host, h) && !c.sees(func(s string) bool { return hostIn(s, h) }) {
+				if !wild && h == host || wild && hostIn(host, h) && !c.sees(port, func(s string) bool { return hostIn(s, h) }) {
 					return v
 				}
 			}
@@ -151,15 +151,15 @@ func (c *config) besideServices(host string, port int) *virtualService {
 }
 
 // serves reports whether a VirtualService names a service that the client sees, or has the closest pattern for one.
-func (c *config) serves(v *virtualService) bool {
-	return c.sees(func(host string) bool {
+func (c *config) serves(v *virtualService, port int) bool {
+	return c.sees(port, func(host string) bool {
 		return c.routesOf(host) == v || slices.ContainsFunc(v.hosts, func(h string) bool { return complete(h) == host })
 	})
 }
 
-// sees reports whether the client sees a service whose host is of some kind.
-func (c *config) sees(kind func(host string) bool) bool {
-	return slices.ContainsFunc(c.services, func(s *service) bool { return c.imported(s.ns, s.host()) && kind(s.host()) })
+// sees reports whether the client sees, at a port, a service whose host is of some kind.
+func (c *config) sees(port int, kind func(host string) bool) bool {
+	return slices.ContainsFunc(c.services, func(s *service) bool { return c.imported(s.ns, s.host(), port) && kind(s.host()) })
 }
 
 // routesOf gives the oldest VirtualService with the very host of a service, else the one with the wildcard.

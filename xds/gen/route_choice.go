@@ -27,13 +27,13 @@ func importsRoute(s *pushcontext.Scope, v *pushcontext.VirtualService, port uint
 }
 
 // importedAt reports whether a service that is imported is so at a port: where a Sidecar names the service, a listener
-// for the port does, if there is one. A service to which only routes lead is imported at all ports.
+// for the port does, if there is one. A service to which only routes lead is imported at the ports that they send to.
 func importedAt(s *pushcontext.Scope, shape *pushcontext.ShapeView, port uint16) bool {
 	if s == nil || s.Sidecar == nil {
 		return true
 	}
 	return anyEgress(s.Sidecar, port, func(e *pushcontext.Egress) bool { return e.Admits(shape) }) ||
-		!slices.ContainsFunc(s.Sidecar.Egress, func(e pushcontext.Egress) bool { return e.Admits(shape) })
+		s.LeadsTo(shape, port) && !slices.ContainsFunc(s.Sidecar.Egress, func(e pushcontext.Egress) bool { return e.Admits(shape) })
 }
 
 // anyEgress reports whether something holds for an egress listener that decides about a port.

@@ -247,6 +247,34 @@ func TestHostsBesideServices(t *testing.T) {
 	}
 }
 
+// A service to which only routes lead is imported at the ports that they send to.
+func TestServicesOfRoutesAreImportedAtTheirPorts(t *testing.T) {
+	t.Parallel()
+	v := &pushcontext.VirtualService{Namespace: "x", Hosts: []string{"a.x"}, Export: pushcontext.Export{Public: true},
+		Destinations: []pushcontext.Destination{{Host: cartHost, Port: 80}, {Host: "all.example"}}}
+	spaces := map[string]*pushcontext.ScopeSpace{"client": {Sidecar: pushcontext.NewSidecarRule(model.Source{}, &networking.Sidecar{Egress: []*networking.IstioEgressListener{{Hosts: []string{"x/*"}}}})}}
+	scope := pushcontext.NewScopes(nil, "root", spaces, []*pushcontext.VirtualService{v}).Of(pushcontext.ScopeKey{Namespace: "client"})
+	for port, want := range map[uint16][]string{80: {cartHost, "all.example"}, 8080: {"all.example"}} {
+		list := []svc{}
+		for _, h := range []string{cartHost, "all.example"} {
+			list = append(list, svc{host: h, ns: "shop", ports: []model.Port{httpPort(80), httpPort(8080)}})
+		}
+		var got []string
+		for _, r := range build(t, gen.Routes{}, portView(port, newMesh(), list...), sidecar("c1", "client", func(c *gen.Class) { c.Scope = scope })) {
+			for _, h := range decode(t, r).(*routev3.RouteConfiguration).VirtualHosts {
+				if name, _, _ := strings.Cut(h.Name, ":"); name != "allow_any" {
+					got = append(got, name)
+				}
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("at port %d: %s", port, d)
+		}
+	}
+}
+
 func hasPort(s *pushcontext.ShapeView, n uint16) bool {
 	_, ok := s.PortNumbered(n)
 	return ok
