@@ -76,16 +76,17 @@ func (k *check) run(ctx context.Context, args []string) error {
 		return usageError("--severity %s: want error, warning or info", k.least)
 	case !fails && k.failOn != failNever:
 		return usageError("--fail-on %s: want error, warning, info or never", k.failOn)
-	case k.format != sarifFormat:
-		if err := checkFormat(k.format); err != nil {
-			return err
-		}
+	case k.format != sarifFormat && checkFormat(k.format) != nil:
+		return usageError("-o %s: want one of %s, %s", k.format, formats(), sarifFormat)
 	}
 	read, err := k.load(ctx, args, k.stdin)
 	if err != nil {
-		return &exitError{exitUsage, err}
+		return err
 	}
 	all := read.findings()
+	if len(all) == 0 && read.empty() {
+		return usageError("no objects were read: nothing could be checked")
+	}
 	shown := slices.DeleteFunc(slices.Clone(all), func(f debug.ObjectFinding) bool { return severityOf(f) < least })
 	if err := k.print(read, shown); err != nil {
 		return err
@@ -179,6 +180,14 @@ func filePlace(f debug.ObjectFinding) string {
 	return fmt.Sprintf("%s:%d", f.File, f.Line)
 }
 
+// empty reports whether nothing at all was read.
+func (o *offline) empty() bool {
+	for range o.pc.Services() {
+		return false
+	}
+	return len(o.pc.Configs) == 0 && len(o.recorder.all()) == 0 && (o.staged == nil || len(o.staged.places) == 0)
+}
+
 // codeProblem is the code of what could not be read or used, which no object says better.
 const codeProblem = "Problem"
 
@@ -212,8 +221,9 @@ func (o *offline) findings() []debug.ObjectFinding {
 
 func (o *offline) problem(p located) debug.ObjectFinding {
 	f := debug.ObjectFinding{Severity: model.SeverityError.String(), Cluster: string(p.cluster), Message: p.Reason, Code: codeProblem, File: p.Item, Line: p.Line}
-	if o.staged != nil && p.Item != "" {
-		f.File = o.staged.shownAs(p.cluster, p.Item)
+	if o.staged != nil {
+		f.File, p.Reason = o.staged.shownAs(p.cluster, p.Item), o.staged.shownIn(p.cluster, p.Reason)
+		f.Message = p.Reason
 	}
 	if object, reason, ok := strings.Cut(p.Reason, ": "); ok && !strings.Contains(object, " ") {
 		if parts := strings.Split(object, "/"); len(parts) == 3 {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
@@ -46,14 +47,16 @@ func TestCheck(t *testing.T) {
 func TestCheckRefuses(t *testing.T) {
 	t.Parallel()
 	for args, says := range map[string]string{
-		"":                                   "name a folder",
-		"testdata/nothing":                   "no such file",
-		"testdata -o text":                   "want one of",
-		"testdata --fail-on bad":             "--fail-on bad",
-		"testdata --severity bad":            "--severity bad",
-		"--kubeconfig testdata/nothing":      "no such file",
-		"testdata --kubeconfig x.yaml":       "two things to read",
-		"testdata/offline/mesh --timeout 0s": "--timeout",
+		"":                 "name a folder",
+		"testdata/nothing": "no such file",
+		"testdata -o text": "want one of table, wide, json, yaml, sarif",
+		"/dev/null":        "not a regular file",
+		"--kubeconfig testdata/offline/wrong/routes.yaml": "kubeconfig",
+		"testdata --fail-on bad":                          "--fail-on bad",
+		"testdata --severity bad":                         "--severity bad",
+		"--kubeconfig testdata/nothing":                   "no such file",
+		"testdata --kubeconfig x.yaml":                    "two things to read",
+		"testdata/offline/mesh --timeout 0s":              "--timeout",
 	} {
 		got := command(t, append([]string{"check"}, strings.Fields(args)...)...)
 		if got.code != exitUsage || !strings.Contains(got.stderr, says) {
@@ -83,6 +86,48 @@ func TestCheckStandardInput(t *testing.T) {
 		return f.Code == "InvalidRegex" && f.File == stdinShown && f.Line == 12 && f.Cluster == defaultClusterID
 	}) {
 		t.Errorf("%+v", list)
+	}
+}
+
+// TestCheckOfNothing: what has no objects was not checked.
+func TestCheckOfNothing(t *testing.T) {
+	t.Parallel()
+	empty := t.TempDir()
+	file := filepath.Join(empty, "zero.yaml")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{t.TempDir(), empty, file, "-"} {
+		if got := command(t, "check", what); got.code != exitUsage || !strings.Contains(got.stderr, "no objects were read") {
+			t.Errorf("check %s: exit code %d: %s", what, got.code, got.stderr)
+		}
+	}
+}
+
+// TestCheckOfPipes: what may never end is not waited for, wherever it is.
+func TestCheckOfPipes(t *testing.T) {
+	t.Parallel()
+	for name, at := range map[string]string{"a cluster's": "", "one of several clusters": "east"} {
+		dir := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(dir, at), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mkfifo(filepath.Join(dir, at, "pipe.yaml"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := command(t, "check", dir); got.code == exitOK || !strings.Contains(got.stdout+got.stderr, "not a regular file") {
+			t.Errorf("%s: exit code %d: %s%s", name, got.code, got.stdout, got.stderr)
+		}
+	}
+}
+
+// TestCheckNamesFilesAsTheUserDoes: also where one file's fault names another.
+func TestCheckNamesFilesAsTheUserDoes(t *testing.T) {
+	t.Parallel()
+	const file = "testdata/offline/mesh/services.yaml"
+	got := command(t, "check", file, file)
+	if text := got.stdout + got.stderr; !strings.Contains(text, "is defined in "+file+" too") || strings.Contains(text, "000/") {
+		t.Errorf("exit code %d: %s", got.code, text)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,8 +68,16 @@ func errNothing(command string) error {
 	return usageError("name a folder or files, '-' for standard input, or --kubeconfig: see 'isthmus %s --help'", command)
 }
 
-// load reads everything once. Paths are a folder, or files; none means the kubeconfig.
+// load reads everything once. Paths are a folder, or files; none means the kubeconfig. What can't be read is wrong usage.
 func (o *offlineOptions) load(ctx context.Context, paths []string, stdin io.Reader) (*offline, error) {
+	out, err := o.readAll(ctx, paths, stdin)
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	return out, nil
+}
+
+func (o *offlineOptions) readAll(ctx context.Context, paths []string, stdin io.Reader) (*offline, error) {
 	if o.timeout <= 0 {
 		return nil, usageError("--timeout must be above 0")
 	}
@@ -127,13 +136,16 @@ func (o *offline) read(ctx context.Context) error {
 		select {
 		case <-ready:
 		case <-ended:
-			return errors.New("reading ended early")
+			return fmt.Errorf("it can't be read: %w", cmp.Or(g.err, errEnded))
 		case <-ctx.Done():
 			return o.late(ctx)
 		}
 	}
 	return nil
 }
+
+// errEnded is the reason of what gives none.
+var errEnded = errors.New("reading ended early")
 
 // late says what has not come.
 func (o *offline) late(ctx context.Context) error {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -146,7 +147,11 @@ func withExt(name string) string {
 	return name
 }
 
+// copy refuses what is no file: a pipe may never end.
 func (s *staged) copy(from string, info fs.FileInfo, to string) error {
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file; '-' is standard input", from)
+	}
 	text, err := os.ReadFile(from)
 	if err != nil {
 		return err
@@ -173,8 +178,19 @@ func (s *staged) close() {
 	}
 }
 
-// shownAs gives the name that a file has for people; item is a path within a cluster's folder.
+// shownIn gives a text with the names that files have for people.
+func (s *staged) shownIn(cluster model.ClusterID, text string) string {
+	return stagedPath.ReplaceAllStringFunc(text, func(item string) string { return s.shownAs(cluster, item) })
+}
+
+// stagedPath is a path of a copy within its cluster's folder.
+var stagedPath = regexp.MustCompile(`\b[0-9]{3}/[^\s,;]+`)
+
+// shownAs gives the name that a file has for people; item is a path within a cluster's folder, "" for none.
 func (s *staged) shownAs(cluster model.ClusterID, item string) string {
+	if item == "" {
+		return ""
+	}
 	for _, rel := range []string{path.Join(string(cluster), item), item} {
 		if s.names != nil {
 			if name, ok := s.names[rel]; ok {
@@ -212,6 +228,9 @@ func (s *staged) locate() error {
 }
 
 func (s *staged) note(cluster model.ClusterID, item, at string) {
+	if info, err := os.Stat(at); err != nil || !info.Mode().IsRegular() {
+		return // told by the hub's own reader
+	}
 	text, err := os.ReadFile(at)
 	if err != nil {
 		return

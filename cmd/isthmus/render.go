@@ -20,6 +20,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/xds/gen"
 )
 
+// textFormat is how differences are printed unless told otherwise.
+const textFormat = "text"
+
 // render is one run of 'isthmus render'.
 type render struct {
 	offlineOptions
@@ -45,7 +48,7 @@ With --diff, what is read is compared with what is read from another folder or f
 the proxies that it reaches. All workloads count, or --proxy alone; a namespace without workloads has an imagined sidecar, and
 a Gateway that selects none an imagined router.
 
-Exit codes with --diff: 0 no difference, 1 some, 2 trouble; else as always.`,
+Exit codes with --diff: 0 no difference, 1 some, 2 trouble; else as always: 2 also if what is named can't be read.`,
 		Example: `  isthmus render examples/two-clusters --proxy client-east.demo
   isthmus render examples/two-clusters --proxy client-east.demo --type rds,vhds -o json
   isthmus render routes.yaml services.yaml --proxy any.shop --label app=web
@@ -53,6 +56,9 @@ Exit codes with --diff: 0 no difference, 1 some, 2 trouble; else as always.`,
   isthmus render old --diff new --proxy web-1.shop -o json`,
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if k.diff != "" && !c.Flags().Changed("output") {
+			k.format = textFormat
+		}
 		return k.run(c.Context(), args, c.InOrStdin(), c.OutOrStdout())
 	}
 	f := c.Flags()
@@ -148,10 +154,10 @@ func resourceJSON(r xds.Rendered) ([]byte, error) {
 // compare is --diff.
 func (k *render) compare(ctx context.Context, args, urls []string, stdin io.Reader, out io.Writer) error {
 	trouble := func(err error) error { return &exitError{exitUsage, err} }
-	if k.format == output.YAML {
-		k.format = output.Text
+	if k.diff == stdinName {
+		return usageError("--diff -: standard input is what is compared with it: name a folder or a file")
 	}
-	if k.format != output.Text && k.format != output.JSON && k.format != "text" {
+	if k.format != textFormat && k.format != output.JSON {
 		return usageError("-o %s: want text or json", k.format)
 	}
 	if _, err := os.Stat(k.diff); err != nil {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 	networking "istio.io/api/networking/v1alpha3"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -69,7 +70,14 @@ func (p *proxyNode) render(read *offline, types ...string) ([]xds.Rendered, erro
 // find gives the proxy that flags name.
 func (o *proxyOptions) find(read *offline) (*proxyNode, error) {
 	if o.node != "" {
-		return o.fromFile()
+		p, err := o.fromFile()
+		if err != nil {
+			return nil, &exitError{exitUsage, err}
+		}
+		return p, nil
+	}
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	id, typ, ip := o.proxy, "", o.ip
 	if parts := strings.Split(o.proxy, "~"); len(parts) == 4 {
@@ -102,8 +110,28 @@ func (o *proxyOptions) find(read *offline) (*proxyNode, error) {
 	}
 	name, namespace, _ := cutLast(id, ".")
 	w := &model.Workload{Kind: model.KindPod, Name: name, Namespace: cmp.Or(namespace, "default"), Address: model.Addr{AddrPort: netip.AddrPortFrom(addr, 0)}}
-	w.Source.Shard.Cluster = model.ClusterID(cmp.Or(o.cluster, read.defaultCluster()))
+	if w.Source.Shard.Cluster = model.ClusterID(cmp.Or(o.cluster, read.defaultCluster())); w.Source.Shard.Cluster == "" {
+		return nil, usageError("no cluster was read that %s could be in: name one with --cluster", o.proxy)
+	}
 	return o.complete(read, w, typ, true)
+}
+
+// check refuses what no workload and no node has.
+func (o *proxyOptions) check() error {
+	for _, k := range slices.Sorted(maps.Keys(o.labels)) {
+		if why := append(validation.IsQualifiedName(k), validation.IsValidLabelValue(o.labels[k])...); len(why) > 0 {
+			return usageError("--label %q: %s", k+"="+o.labels[k], why[0])
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(o.metadata)) {
+		switch k {
+		case "":
+			return usageError("--metadata %q: it names no key", "="+o.metadata[k])
+		case "LABELS", "PROXY_CONFIG":
+			return usageError("--metadata %s: it is not a text: use --label, or --node with the whole node", k)
+		}
+	}
+	return nil
 }
 
 func in(cluster string) string {
@@ -168,6 +196,9 @@ func (o *proxyOptions) fromFile() (*proxyNode, error) {
 	raw, err := yaml.YAMLToJSON(text)
 	if err != nil {
 		return nil, fmt.Errorf("--node %s: %w", o.node, err)
+	}
+	if !strings.HasPrefix(string(raw), "{") {
+		return nil, fmt.Errorf("--node %s: want a node as Envoy's bootstrap has it, with id and metadata", o.node)
 	}
 	n := &corev3.Node{}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(raw, n); err != nil {

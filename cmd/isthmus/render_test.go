@@ -87,20 +87,38 @@ func TestRenderRefuses(t *testing.T) {
 	}{
 		"":                                    {exitUsage, "name a folder"},
 		"testdata/offline/mesh":               {exitUsage, "--proxy"},
-		"testdata/nothing --proxy a.b":        {exitFailure, "no such file"},
+		"testdata/nothing --proxy a.b":        {exitUsage, "no such file"},
 		"testdata/offline/mesh --proxy a.b":   {exitNotFound, "no workload"},
 		"testdata/offline --proxy web-1.shop": {exitUsage, "ambiguous"},
-		"testdata/offline/mesh --proxy web-1.shop --type xds":         {exitUsage, "--type xds"},
-		"testdata/offline/mesh --proxy web-1.shop -o table":           {exitUsage, "-o table"},
-		"testdata/offline/mesh --proxy a.b --label a=b --ip 1.2.3":    {exitUsage, "no address"},
-		"testdata/offline/mesh --node testdata/nothing":               {exitFailure, "--node"},
-		"testdata/offline/mesh --diff testdata/nothing":               {exitUsage, "--diff"},
-		"testdata/offline/mesh --diff testdata/offline/mesh -o sarif": {exitUsage, "-o sarif"},
+		"testdata/offline/mesh --proxy web-1.shop --type xds":             {exitUsage, "--type xds"},
+		"testdata/offline/mesh --proxy web-1.shop -o table":               {exitUsage, "-o table"},
+		"testdata/offline/mesh --proxy a.b --label a=b --ip 1.2.3":        {exitUsage, "no address"},
+		"testdata/offline/mesh --node testdata/nothing":                   {exitUsage, "--node"},
+		"testdata/offline/mesh --node testdata/offline/wrong/routes.yaml": {exitUsage, "--node"},
+		"testdata/offline/mesh --node /dev/null":                          {exitUsage, "with id and metadata"},
+		"testdata/offline/mesh --diff -":                                  {exitUsage, "--diff -"},
+		"testdata/offline/mesh --diff testdata/offline/mesh -o yaml":      {exitUsage, "want text or json"},
+		"testdata/offline/mesh --proxy a.b --label a/b/c=x":               {exitUsage, "--label"},
+		"testdata/offline/mesh --proxy a.b --label a=x*y":                 {exitUsage, "--label"},
+		"testdata/offline/mesh --proxy a.b --label =x":                    {exitUsage, "--label"},
+		"testdata/offline/mesh --proxy web-1.shop --metadata LABELS=x":    {exitUsage, "use --label"},
+		"testdata/offline/mesh --proxy web-1.shop --metadata =x":          {exitUsage, "--metadata"},
+		"testdata/offline/mesh --diff testdata/nothing":                   {exitUsage, "--diff"},
+		"testdata/offline/mesh --diff testdata/offline/mesh -o sarif":     {exitUsage, "-o sarif"},
 	} {
 		got := command(t, append([]string{"render"}, strings.Fields(args)...)...)
 		if got.code != want.code || !strings.Contains(got.stderr, want.says) {
 			t.Errorf("render %s: exit code %d: %s", args, got.code, got.stderr)
 		}
+	}
+}
+
+// TestRenderWithoutClusters: a workload can't be imagined in no cluster.
+func TestRenderWithoutClusters(t *testing.T) {
+	t.Parallel()
+	got := command(t, "render", t.TempDir(), "--proxy", "a.b", "--label", "x=y")
+	if got.code != exitUsage || !strings.Contains(got.stderr, "name one with --cluster") {
+		t.Errorf("exit code %d: %s", got.code, got.stderr)
 	}
 }
 

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -159,10 +161,25 @@ func (k *routeExplain) request(args []string) (target, *evaluate.Request, error)
 			r.ServerName = u.Hostname()
 		}
 	}
+	if !k.tcp && !isToken(args[0]) {
+		return target{}, nil, usageError("%q is no method of HTTP", args[0])
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.headers)) {
+		if !isToken(strings.TrimPrefix(name, ":")) || strings.ContainsAny(k.headers[name], "\r\n\x00") {
+			return target{}, nil, usageError("--header %q: it is no header of HTTP", name+"="+k.headers[name])
+		}
+	}
 	if !k.tcp {
 		r.Method, r.Authority, r.Path = args[0], u.Host, u.RequestURI()
 	}
 	return target{strings.ToLower(u.Hostname()), uint16(n)}, r, nil
+}
+
+// isToken reports whether a text is a token of HTTP, as methods and names of headers are (RFC 9110).
+func isToken(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < '0' || r > '9') && (r|0x20 < 'a' || r|0x20 > 'z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	})
 }
 
 // direct says where the connection goes.
