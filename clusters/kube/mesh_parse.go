@@ -79,7 +79,7 @@ func decodeMesh(kind string, js, data []byte, line int) (_ proto.Message, faults
 	case *meshconfig.MeshNetworks:
 		faults, doubtful = unreachable(data, m)
 	case *meshconfig.MeshConfig:
-		faults, doubtful = unusable(data, m), slices.Concat(excluded(data, m), unknownTLS(data, m))
+		faults, doubtful = unusable(data, m), slices.Concat(excluded(data, m), unread(data, m), unknownTLS(data, m))
 	}
 	return m, faults, append(warnings, doubtful...)
 }
