@@ -105,9 +105,6 @@ func (k *kubeOptions) checkDirs() error {
 	if k.stateDir == "" {
 		return nil
 	}
-	if !k.any() {
-		return usageError("--state-dir is for clusters with an API server; folders in --dir are read again anyway")
-	}
 	return writable(k.stateDir)
 }
 

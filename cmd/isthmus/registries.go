@@ -38,6 +38,7 @@ func sources() map[string]func(sourceDeps) source {
 		"dir":        folders,
 		"kubernetes": newKubeSource,
 		"registries": newRegistrySource,
+		"mcp":        newMCPSource,
 	}
 }
 

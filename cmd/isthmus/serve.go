@@ -20,6 +20,7 @@ type serveOptions struct {
 	dir            string
 	kube           kubeOptions
 	registries     registryOptions
+	mcp            mcpOptions
 	grpcAddr       string
 	secureGRPCAddr string
 	mcpAddr        string
@@ -60,7 +61,7 @@ func newServe() *cobra.Command { return serveCommand(&serveOptions{}) }
 
 func serveCommand(o *serveOptions) *cobra.Command {
 	c := &cobra.Command{
-		Use:   "serve (--kubeconfig FILE | --in-cluster | --clusters-dir DIR | --dir DIR)",
+		Use:   "serve (--kubeconfig FILE | --in-cluster | --clusters-dir DIR | --dir DIR | --mcp-upstream xds://HOST:PORT)",
 		Short: "Run the hub",
 		Long: `Run the hub: read the clusters, merge them, and serve the result to Envoy proxies.
 
@@ -73,12 +74,16 @@ read from its API server; credentials may change at any time, and the old one se
 folder per cluster with Kubernetes and Istio YAML. Changes on disk are picked up at once; a file that can't be
 read keeps its last good content and shows in 'isthmus cluster list -o wide'.
 
+--mcp-upstream reads configuration from a server of MCP (Mesh Configuration Protocol), such as an istiod, in
+addition to or in place of all that; so do the configSources of the mesh's settings.
+
 Every listen address may be empty: then that server is off. /ready on --http-addr answers 200 once every
 cluster has been read or its --sync-timeout has passed; until then proxies are told to come again.`,
 		Example: `  isthmus serve --kubeconfig primary.yaml --state-dir /var/lib/isthmus
   isthmus serve --in-cluster --cluster-id east
   isthmus serve --clusters-dir /etc/isthmus/clusters --mesh-config mesh.yaml
   isthmus serve --dir examples/two-clusters
+  isthmus serve --in-cluster --mcp-upstream 'prod=xds://istiod.istio-system:15012?ca=ca.pem&token=token'
   isthmus serve --dir /etc/isthmus --cluster-id east --log-format json
   isthmus serve --dir DIR --grpc-addr 127.0.0.1:15010 --http-addr 127.0.0.1:8080 --monitoring-addr ''`,
 		Args: none,
@@ -103,6 +108,7 @@ func (o *serveOptions) bind(c *cobra.Command) {
 	f.SortFlags = false
 	o.kube.bind(f)
 	f.StringVar(&o.dir, "dir", "", "`DIR` with one folder of YAML per cluster")
+	o.mcp.bind(f)
 	o.registries.bind(f)
 	f.StringVar(&o.grpcAddr, "grpc-addr", ":15010", "`HOST:PORT` of xDS for proxies, plaintext")
 	f.StringVar(&o.secureGRPCAddr, "secure-grpc-addr", "", "`HOST:PORT` of xDS for proxies, TLS; not available in this version")
@@ -139,8 +145,10 @@ const leastRequest = 64 << 10
 // check refuses what can't work, before anything starts.
 func (o *serveOptions) check() error {
 	switch {
-	case o.dir == "" && !o.kube.any():
-		return usageError("there is nothing to serve: name the config cluster with --kubeconfig, kubeconfigs with --clusters-dir, or a folder with one folder per cluster with --dir, e.g. 'isthmus serve --dir examples/two-clusters'")
+	case o.dir == "" && !o.kube.any() && len(o.mcp.upstreams) == 0:
+		return usageError("there is nothing to serve: name the config cluster with --kubeconfig, kubeconfigs with --clusters-dir, a folder with one folder per cluster with --dir, or a server of configuration with --mcp-upstream, e.g. 'isthmus serve --dir examples/two-clusters'")
+	case o.kube.stateDir != "" && !o.kube.any() && len(o.mcp.upstreams) == 0:
+		return usageError("--state-dir is for clusters with an API server, and for MCP servers; folders in --dir are read again anyway")
 	case o.secureGRPCAddr != "":
 		return usageError("--secure-grpc-addr is not available in this version: leave it empty and use --grpc-addr")
 	case o.mcpAddr != "":
@@ -152,7 +160,7 @@ func (o *serveOptions) check() error {
 	case o.grpcAddr == "" && o.httpAddr == "" && o.monitoringAddr == "":
 		return usageError("every listen address is empty: nothing would be served")
 	}
-	for _, check := range []func() error{o.checkValues, o.checkDir, o.kube.check} {
+	for _, check := range []func() error{o.checkValues, o.checkDir, o.kube.check, o.mcp.check} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -19,6 +19,17 @@ type settings struct {
 	relay relay
 }
 
+// follow adds somebody who needs the settings, after those who asked before. To be called before the first Attach.
+func (s *settings) follow(use func(*meshconfig.MeshConfig)) {
+	before := s.use
+	s.use = func(m *meshconfig.MeshConfig) {
+		if before != nil {
+			before(m)
+		}
+		use(m)
+	}
+}
+
 // Attach implements model.Lifecycle.
 func (s *settings) Attach(r model.Registry) {
 	if s.use != nil && r.Key().Provider == model.ProviderMesh {
