@@ -49,7 +49,7 @@ func (o *offlineOptions) serve(dir string) *serveOptions {
 	k := s.kube
 	k.kubeconfig, k.configFrom, k.revision, k.mcs = o.kube.kubeconfig, o.kube.configFrom, o.kube.revision, o.kube.mcs
 	s.kube, s.dir, s.clusterID, s.domain, s.trustDomain, s.systemNamespace = k, dir, o.clusterID, o.domain, o.trustDomain, o.systemNamespace
-	s.syncTimeout, s.vhds = 0, o.vhds
+	s.syncTimeout, s.vhds, s.mcp.off = 0, o.vhds, true
 	s.registries.off = true
 	s.endpointQuiet, s.endpointMax, s.configQuiet, s.configMax = 0, 0, 0, 0
 	return s
