@@ -147,7 +147,7 @@ func writeExplanation(w io.Writer, x debug.Explanation, wide bool, now time.Time
 	facts := [][2]string{
 		{"Service", s.Hostname}, {"Namespace", s.Namespace}, {"Only in cluster", s.ClusterLocal}, {"Ports", portList(s.Ports)},
 		{"Resolution", s.Resolution}, {"Addresses", addressList(s.Addresses)}, {"Exported to", join(s.ExportTo)},
-		{"Prefers", preference(s)}, {"Rule in force", ruleText(x.Rule)}, {"Not served of it", notServedOf(x.Rule)}, {"Out of contact", outageText(x, now)},
+		{"Federated by", federationText(x.Federation)}, {"Prefers", preference(s)}, {"Rule in force", ruleText(x.Rule)}, {"Not served of it", notServedOf(x.Rule)}, {"Out of contact", outageText(x, now)},
 		{"Changed at version", versionText(s.Version)}, {"Proxy", x.Proxy}, {"Not sent, because", x.Reason},
 	}
 	for _, f := range facts {
@@ -160,7 +160,9 @@ func writeExplanation(w io.Writer, x debug.Explanation, wide bool, now time.Time
 		table *output.Table
 	}{
 		{"Defined by", contributionTable(x.Contributions, now)},
+		{"Sources", sourceTable(x.Federation)},
 		{"Conflicts", conflictTable(x.Conflicts)},
+		{"Problems", problemTable(x.Problems, now)},
 		{"Endpoints", endpointTable(x.Endpoints, x.Proxy != "", wide, now)},
 		{"Left out", leftOutTable(x.Endpoints, now)},
 	} {
@@ -251,6 +253,44 @@ func yesNo(b bool) string {
 	return "no"
 }
 
+// federationText names a FederatedService, and its policy.
+func federationText(f *debug.Federation) string {
+	if f == nil {
+		return ""
+	}
+	return f.Source.Object + " of " + f.Source.Shard + ", " + f.Policy
+}
+
+// sourceTable says what came of each source of a FederatedService.
+func sourceTable(f *debug.Federation) *output.Table {
+	t := &output.Table{Header: []string{"SOURCE", "HOST", "NAMESPACE", "PRIORITY", "WEIGHT", "ENDPOINTS", "NO-PORT-FOR", "REASON"}}
+	if f == nil {
+		return t
+	}
+	for _, s := range f.Sources {
+		t.Add(s.Name, s.Host, s.Namespace, strconv.FormatUint(uint64(s.Priority), 10), strconv.FormatUint(uint64(s.Weight), 10),
+			fmt.Sprintf("%d/%d", s.Healthy, s.Endpoints), join(s.Unmapped), s.Reason)
+	}
+	if f.Policy != "failover" {
+		t.Without("PRIORITY")
+	}
+	if f.Policy != "weighted" {
+		t.Without("WEIGHT")
+	}
+	if !slices.ContainsFunc(f.Sources, func(s debug.FederatedSource) bool { return len(s.Unmapped) > 0 }) {
+		t.Without("NO-PORT-FOR")
+	}
+	return t
+}
+
+func problemTable(ps []debug.ItemProblem, now time.Time) *output.Table {
+	t := &output.Table{Header: []string{"SHARD", "OBJECT", "SINCE", "PROBLEM"}}
+	for _, p := range ps {
+		t.Add(p.Shard, p.Item, age(p.Since, now), p.Reason)
+	}
+	return t
+}
+
 func conflictTable(cs []debug.Conflict) *output.Table {
 	t := &output.Table{Header: []string{"FIELD", "WINNER", "LOSER", "DETAIL"}}
 	for _, c := range cs {
@@ -260,8 +300,8 @@ func conflictTable(cs []debug.Conflict) *output.Table {
 }
 
 func endpointTable(es []debug.Endpoint, forProxy, wide bool, now time.Time) *output.Table {
-	t := &output.Table{Header: []string{"ADDRESS", "CLUSTER", "PORT", "HEALTH", "PRIORITY", "WEIGHT", "VIA", "LOCALITY", "NETWORK", "SHARD", "OBJECT", "REVISION", "AGE", "DETAIL", "SUBSETS", "WORKLOAD", "TLS"}}
-	behind, divided := false, false // some have not the best priority; some are in subsets
+	t := &output.Table{Header: []string{"ADDRESS", "CLUSTER", "PORT", "HEALTH", "PRIORITY", "WEIGHT", "VIA", "LOCALITY", "NETWORK", "SHARD", "OBJECT", "REVISION", "AGE", "DETAIL", "SOURCE", "SUBSETS", "WORKLOAD", "TLS"}}
+	behind, divided, parted := false, false, false // some have not the best priority; some are in subsets; some are of a source
 	for _, e := range es {
 		if e.Reason != "" {
 			continue
@@ -271,8 +311,8 @@ func endpointTable(es []debug.Endpoint, forProxy, wide bool, now time.Time) *out
 			priority = strconv.FormatUint(uint64(*e.Priority), 10)
 		}
 		t.Add(e.Address, e.Cluster, e.Port, e.Health, priority, strconv.FormatUint(uint64(e.Weight), 10), e.Via, e.Locality, e.Network,
-			e.Source.Shard, e.Source.Object, e.Source.Revision, age(e.Source.Time, now), e.Detail, strings.Join(e.Subsets, ","), e.Workload, e.TLSMode)
-		behind, divided = behind || e.Detail != "", divided || len(e.Subsets) > 0
+			e.Source.Shard, e.Source.Object, e.Source.Revision, age(e.Source.Time, now), e.Detail, e.Part, strings.Join(e.Subsets, ","), e.Workload, e.TLSMode)
+		behind, divided, parted = behind || e.Detail != "", divided || len(e.Subsets) > 0, parted || e.Part != ""
 	}
 	if !wide {
 		t.Drop(2)
@@ -285,6 +325,9 @@ func endpointTable(es []debug.Endpoint, forProxy, wide bool, now time.Time) *out
 	}
 	if !divided {
 		t.Without("SUBSETS")
+	}
+	if !parted {
+		t.Without("SOURCE")
 	}
 	return t
 }

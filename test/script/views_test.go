@@ -25,6 +25,8 @@ func viewVerbs(w *world) map[string]script.Cmd {
 			func(_ *script.State, a []string) (string, error) { return w.explain(a, definition) }),
 		"endpoints": verb("host [proxy]", "print every candidate endpoint of a host, used or not, for all proxies or one", 1,
 			func(_ *script.State, a []string) (string, error) { return w.explain(a, candidates) }),
+		"sources": verb("host", "print what came of each source of a FederatedService's host: healthy/all endpoints, and why none", 1,
+			func(_ *script.State, a []string) (string, error) { return w.explain(a, sources) }),
 		"metric": verb("regexp", "print the series whose name or labels match", 1, func(_ *script.State, a []string) (string, error) { return w.metric(a[0]) }),
 		"status": verb("", "print the state of every member", 0, func(*script.State, []string) (string, error) { return w.status() }),
 	}
@@ -123,6 +125,17 @@ func candidates(x debug.Explanation) []string {
 		}
 		fields = append(fields, "from="+e.Source.Shard+":"+e.Source.Object)
 		out = append(out, strings.Join(fields, " "))
+	}
+	return out
+}
+
+// sources gives "NAME HEALTHY/ALL REASON".
+func sources(x debug.Explanation) (out []string) {
+	if x.Federation == nil {
+		return nil
+	}
+	for _, s := range x.Federation.Sources {
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %d/%d %s", s.Name, s.Healthy, s.Endpoints, s.Reason)))
 	}
 	return out
 }

@@ -35,11 +35,13 @@ func (h *handler) explain(r *http.Request) (any, error) {
 	}
 	out := make([]Explanation, 0, len(services))
 	for _, v := range services {
-		out = append(out, explain(v))
+		x := explain(v)
+		x.Federation = federation(pc, v)
+		out = append(out, x)
 	}
 	out = append(out, lost...)
 	for i := range out {
-		out[i].Stale = outages(h.Shards(), out[i])
+		out[i].Stale, out[i].Problems = outages(h.Shards(), out[i]), problems(h.Shards(), out[i])
 	}
 	return out, nil
 }
@@ -82,7 +84,9 @@ func orphans(pc *pushcontext.PushContext, r *http.Request) []Explanation {
 func explanation(v *pushcontext.ServiceView, p *pushcontext.DestinationPolicy) Explanation {
 	x := definition(v)
 	for port, e := range all(v) {
-		x.Endpoints = append(x.Endpoints, endpoint(port, e, p))
+		out := endpoint(port, e, p)
+		out.Part = partOf(v.Shape, e)
+		x.Endpoints = append(x.Endpoints, out)
 	}
 	return withLeftOut(x, v)
 }
@@ -128,6 +132,7 @@ func (h *handler) explainerFor(pc *pushcontext.PushContext, r *http.Request) (fu
 		for _, port := range v.Shape.Ports {
 			for _, d := range verdicts(v, class, port) {
 				e := verdict(port.Name, d, inForce, x.Reason)
+				e.Part = partOf(v.Shape, d.Endpoint)
 				if e.Priority != nil && *e.Priority > 0 {
 					e.Detail = gen.ExplainPriority(v, class, port, d.Endpoint)
 				}

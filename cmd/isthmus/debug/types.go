@@ -151,6 +151,7 @@ type Endpoint struct {
 	Workload       string   `json:"workload,omitempty"`
 	ServiceAccount string   `json:"serviceAccount,omitempty"`
 	Subsets        []string `json:"subsets,omitempty"` // of the DestinationRule in force, that it is in
+	Part           string   `json:"part,omitempty"`    // name of the source of the FederatedService that it is of
 	Source         Source   `json:"source"`
 	Reason         string   `json:"reason,omitempty"` // why it is left out; "" = it is used
 	Detail         string   `json:"detail,omitempty"` // of the reason, or why its priority is not the best
@@ -166,6 +167,8 @@ type Explanation struct {
 	Rule          *Rule          `json:"rule,omitempty"`    // DestinationRule in force for the proxy asked about, or else for the service's own namespace
 	Contributions []Contribution `json:"contributions"`
 	Conflicts     []Conflict     `json:"conflicts,omitempty"`
+	Federation    *Federation    `json:"federation,omitempty"` // if a FederatedService makes it
+	Problems      []ItemProblem  `json:"problems,omitempty"`   // of registries with the objects that it is made of
 	Endpoints     []Endpoint     `json:"endpoints"`
 }
 
