@@ -51,6 +51,7 @@ type faults struct {
 	password  string                                                    // a login needs it, and a request a token
 	loginPath string                                                    // where logins are, below /nacos
 	list      string                                                    // what the address server lists
+	hangLogin bool                                                      // logins get no answer
 	register  int                                                       // requests before a connection is registered
 }
 
@@ -214,6 +215,13 @@ func (f *fake) info(n serviceName) *serviceInfo {
 		out.LastRefTime = f.faults.skew()
 	}
 	return out
+}
+
+// clear makes a server that is down forget everything.
+func (f *fake) clear() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.services)
 }
 
 func (f *fake) note() {
@@ -386,6 +394,14 @@ func (f *fake) fuzzyWatch(c *fakeClient, p *payload) *payload {
 
 func (f *fake) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
+	if f.faults.hangLogin {
+		f.calls["login"]++
+		f.note()
+		f.mu.Unlock()
+		_ = r.ParseForm() // a connection's end is noticed once the body was read
+		<-r.Context().Done()
+		return
+	}
 	defer f.mu.Unlock()
 	switch r.URL.Path {
 	case "/serverlist":

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -102,10 +103,16 @@ func (s *sink) services() map[string][]string {
 	for _, o := range s.rows {
 		switch o := o.(type) {
 		case *model.Service:
-			out[o.Source.Object.Name] = append(out[o.Source.Object.Name], []string{}...)
+			if _, ok := out[o.Source.Object.Name]; !ok {
+				out[o.Source.Object.Name] = nil
+			}
 		case *model.Endpoints:
 			for _, e := range o.Endpoints {
-				out[o.Source.Object.Name] = append(out[o.Source.Object.Name], fmt.Sprintf("%s %s", e.Addr.AddrPort, e.Health))
+				text := fmt.Sprintf("%s %s", e.Addr.AddrPort, e.Health)
+				if e.Weight != 1 {
+					text += fmt.Sprint(" ×", e.Weight)
+				}
+				out[o.Source.Object.Name] = append(out[o.Source.Object.Name], text)
 			}
 		}
 	}
@@ -167,7 +174,7 @@ func split(t *testing.T, addr string) (host string, port uint16) {
 	return s.host, s.http
 }
 
-// options make a registry that is in a hurry.
+// quickly makes a registry that is in a hurry.
 func quickly(o Options, mods ...func(*timing)) (*Registry, error) {
 	if o.Backoff == nil {
 		o.Backoff = func(int) time.Duration { return time.Millisecond }
@@ -186,25 +193,35 @@ func quickly(o Options, mods ...func(*timing)) (*Registry, error) {
 	return r, nil
 }
 
-// run starts a registry, which ends with the test.
+// start starts a registry, which ends with the test.
 func start(t *testing.T, o Options, mods ...func(*timing)) *sink {
 	t.Helper()
 	r, err := quickly(o, mods...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return run(t, r)
+}
+
+func run(t *testing.T, r model.Registry) *sink {
+	t.Helper()
 	out := newSink(t)
+	t.Cleanup(begin(r, out))
+	return out
+}
+
+// begin runs a registry until stop is called, which waits for its end.
+func begin(r model.Registry, out model.Sink) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		_ = r.Run(ctx, out) // until ctx ends
 		close(done)
 	}()
-	t.Cleanup(func() {
+	return func() {
 		cancel()
 		<-done
-	})
-	return out
+	}
 }
 
 func public(name string) serviceName { return serviceName{publicNamespace, defaultGroup, name} }
@@ -222,4 +239,19 @@ func host(addr string, mods ...func(*instance)) instance {
 
 func reader(password string) foreign.Access {
 	return foreign.Access{Username: "reader", Password: password}
+}
+
+// series counts those of a metric.
+func series(t *testing.T, reg *prometheus.Registry, metric string) (n int) {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == metric {
+			n += len(f.GetMetric())
+		}
+	}
+	return n
 }

@@ -144,7 +144,7 @@ func (r *Registry) Run(ctx context.Context, out model.Sink) error {
 	work.Go(func() { pub.Run(ctx) })
 
 	client := httpClient(r.tls)
-	run := &run{
+	runner := &runner{
 		Registry: r, watcher: newWatcher(r.settings, pub, r.metrics), http: client,
 		dialer: dialer{
 			auth: newAuth(r.opts.Access, client, r.opts.Spec.Nacos.ContextPath, r.tls != nil, r.timing, r.clock),
@@ -152,5 +152,5 @@ func (r *Registry) Run(ctx context.Context, out model.Sink) error {
 		},
 		ring: newRing(r.servers, r.opts.Spec.Nacos.GRPCPort),
 	}
-	return run.forever(ctx)
+	return runner.forever(ctx)
 }

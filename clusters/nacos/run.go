@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// run is one run of a registry.
-type run struct {
+// runner is one run of a registry.
+type runner struct {
 	*Registry
 	watcher *watcher
 	dialer  dialer
@@ -18,7 +18,7 @@ type run struct {
 }
 
 // forever keeps a session, with one server after the other.
-func (r *run) forever(ctx context.Context) error {
+func (r *runner) forever(ctx context.Context) error {
 	for {
 		err := r.session(ctx)
 		if ctx.Err() != nil {
@@ -41,7 +41,7 @@ func (r *run) forever(ctx context.Context) error {
 }
 
 // session keeps one session until it ends.
-func (r *run) session(ctx context.Context) error {
+func (r *runner) session(ctx context.Context) error {
 	if r.ring.len() == 0 || r.failed > 0 {
 		if err := r.askServers(ctx); err != nil && r.ring.len() == 0 {
 			return fmt.Errorf("address server: %w", err)
@@ -65,7 +65,7 @@ func (r *run) session(ctx context.Context) error {
 }
 
 // askServers asks the address server, if there is one. If it does not say, what it said last holds.
-func (r *run) askServers(ctx context.Context) error {
+func (r *runner) askServers(ctx context.Context) error {
 	from := r.opts.Spec.Nacos.AddressServer
 	if from == "" {
 		return nil
@@ -80,7 +80,7 @@ func (r *run) askServers(ctx context.Context) error {
 }
 
 // keepServers asks the address server now and then, and ends a session with a server that it lists no more.
-func (r *run) keepServers(s *session) {
+func (r *runner) keepServers(s *session) {
 	for sleep(s.ctx, r.timing.servers) == nil {
 		if err := r.askServers(s.ctx); err != nil {
 			r.log.Warn("the address server does not answer", "registry", r.key.String(), "err", err)

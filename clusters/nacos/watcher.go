@@ -226,7 +226,6 @@ func (w *watcher) discover(n serviceName) {
 	}
 	if len(w.services) >= w.maxServices {
 		names.leftOut++
-		w.told = false
 		return
 	}
 	w.services[n] = &service{name: n, added: w.clock()}
