@@ -25,7 +25,7 @@ type basis struct {
 	routes          *routes
 	servers         []*model.Config // Gateways in force
 	serverConflicts []pushcontext.Conflict
-	gateways        *pushcontext.GatewaysView
+	gateways        *gateways
 	scopes          *scopes
 	scoped          []string                // namespaces in which scopes changed since the last commit
 	conflicts       []pushcontext.Conflict  // between objects of rules, auth, routes, servers and scopes
@@ -112,9 +112,9 @@ func (b *basis) route(src sources, old *basis, anew bool) {
 	if anew || b.rules != old.rules || b.aliases != old.aliases || src.changed(model.ConfigVirtualService) || src.touched(old.routes.hosts) {
 		b.routes = b.reroute(src, old.routes, anew)
 	}
-	routed := b.routes != old.routes
+	routed := anew || b.routes != old.routes && !slices.Equal(b.routes.all, old.routes.all)
 	if routed || src.changed(model.ConfigGateway) {
-		b.gateways = newGateways(b.servers, b.mesh.view, b.routes.all, old.gateways)
+		b.gateways = newGateways(b.servers, b.mesh.view, b.routes.all, old.gateways, b.linear)
 	}
 	if read := anew || src.changed(model.ConfigSidecar, model.ConfigTelemetry); read || routed {
 		b.rescope(src, old.scopes, read)

@@ -2,7 +2,9 @@ package aggregate
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -131,7 +133,7 @@ func BenchmarkRouteChange(b *testing.B) {
 func TestRouteChangeCostsItsHosts(t *testing.T) {
 	t.Parallel()
 	c, put := routedMesh(1000, 500)
-	was, servers := c.routes.made, c.gateways.Servers
+	was, servers := c.routes.made, c.gateways.view.Servers
 	for generation := range 5 {
 		put(7, 1+generation)
 		c.refreshBasis()
@@ -145,7 +147,7 @@ func TestRouteChangeCostsItsHosts(t *testing.T) {
 			}
 		}
 		remade := 0
-		for i, s := range c.gateways.Servers {
+		for i, s := range c.gateways.view.Servers {
 			if servers[i] != s {
 				remade++
 			}
@@ -153,7 +155,7 @@ func TestRouteChangeCostsItsHosts(t *testing.T) {
 		if compiled != 1 || remade != 1 || len(c.scoped) != 0 {
 			t.Errorf("%d VirtualServices and %d servers are made anew, scopes of %q", compiled, remade, c.scoped)
 		}
-		was, servers = c.routes.made, c.gateways.Servers
+		was, servers = c.routes.made, c.gateways.view.Servers
 		c.commit(time.Now())
 	}
 	s := benchService(0, 900) // of no VirtualService
@@ -163,5 +165,98 @@ func TestRouteChangeCostsItsHosts(t *testing.T) {
 	c.commit(time.Now())
 	if c.routes != before {
 		t.Error("a service that no VirtualService is about makes routes anew")
+	}
+}
+
+// hostedMesh has a Gateway with so many hosts, and a VirtualService for each of them. Put edits the one of host i.
+func hostedMesh(hosts int) (c *Controller, put func(i, generation int)) {
+	c = New(Options{Hub: pushcontext.NewHub(nil)})
+	put = func(i, generation int) {
+		benchConfig(c, benchKey(0), model.ConfigVirtualService, fmt.Sprint("v", i), &networking.VirtualService{
+			Hosts: []string{fmt.Sprintf("h%d.example", i)}, Gateways: []string{"gw"}, Http: []*networking.HTTPRoute{{
+				Name: fmt.Sprint("r", generation), Route: []*networking.HTTPRouteDestination{{Destination: &networking.Destination{Host: "svc-1"}}},
+			}},
+		})
+	}
+	var list []string
+	for i := range hosts {
+		put(i, 0)
+		list = append(list, fmt.Sprintf("h%d.example", i))
+	}
+	benchConfig(c, benchKey(0), model.ConfigGateway, "gw", &networking.Gateway{Servers: []*networking.Server{{Hosts: list}, {Hosts: []string{"*.other"}}}})
+	c.commit(time.Now())
+	return c, put
+}
+
+// BenchmarkHostedRouteChange is a commit in which one of 5 000 VirtualServices of a Gateway with 5 000 hosts changed.
+func BenchmarkHostedRouteChange(b *testing.B) {
+	c, put := hostedMesh(5000)
+	generation, used := 0, cpuTime(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		generation++
+		put(generation%5000, generation)
+		b.StartTimer()
+		used.commit(c)
+	}
+	used.report(b)
+}
+
+// An edited VirtualService is looked up at the servers of its Gateways, and no other is; what is for others costs nothing.
+func TestHostedRouteChangeCostsItsHosts(t *testing.T) {
+	t.Parallel()
+	c, put := hostedMesh(100)
+	if n := len(c.gateways.view.Servers[0].Bound); n != 100 || c.gateways.asked != 200 {
+		t.Fatalf("%d VirtualServices are bound, %d looked up", n, c.gateways.asked)
+	}
+	put(7, 1)
+	c.commit(time.Now())
+	bound := c.gateways.view.Servers[0].Bound
+	if c.gateways.asked != 2 || len(bound) != 100 || !slices.Contains(bound, c.routes.made["ns/v7"].VirtualService) {
+		t.Errorf("%d are looked up after an edit, %d bound", c.gateways.asked, len(bound))
+	}
+	before := c.gateways
+	benchConfig(c, benchKey(0), model.ConfigVirtualService, "mesh", &networking.VirtualService{Hosts: []string{"x"}})
+	c.commit(time.Now())
+	if c.gateways.asked != 0 || c.gateways.view != before.view {
+		t.Errorf("%d are looked up after an edit for sidecars", c.gateways.asked)
+	}
+	before, routes := c.gateways, c.routes
+	s := benchService(0, 1) // what they send to
+	s.Ports = append(s.Ports, model.Port{Name: "other", Number: 9999})
+	c.state.put(c.state.shard(benchKey(0)), model.RowKey{Kind: model.RowService, Key: s.Source.Object.String()}, s)
+	c.commit(time.Now())
+	if c.routes != routes || c.gateways != before {
+		t.Error("a service that changes nothing of them makes routes, or Gateways, anew")
+	}
+}
+
+// A server's index of hosts gives what a look at each of them gives.
+func TestServerHostsAdmit(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	hosts := []string{"*", "a.example", "*.example", "b.a.example", "*.a.example", "example", "*.com", "a.com", "*x.example", ".example", "*.", "a", "*.b.a.example"}
+	spaces := []string{"*", "ns", "other"}
+	admitted := 0
+	for range 20_000 {
+		var all []pushcontext.GatewayHost
+		for range 1 + r.IntN(3) {
+			all = append(all, pushcontext.GatewayHost{Namespace: spaces[r.IntN(3)], Host: hosts[r.IntN(len(hosts))]})
+		}
+		v := &pushcontext.VirtualService{Namespace: spaces[1+r.IntN(2)]}
+		for range 1 + r.IntN(2) {
+			v.Hosts = append(v.Hosts, hosts[r.IntN(len(hosts))])
+		}
+		want := newServerHosts(all, true).admit(v)
+		if got := newServerHosts(all, false).admit(v); got != want {
+			t.Fatalf("%v admit %v of %s: %v", all, v.Hosts, v.Namespace, got)
+		}
+		if want {
+			admitted++
+		}
+	}
+	if admitted < 5000 || admitted > 15_000 {
+		t.Errorf("%d are admitted", admitted)
 	}
 }

@@ -39,7 +39,7 @@ func (c *Controller) commit(now time.Time) {
 	in.Configs = c.refreshConfigs()
 	in.Places = c.refreshPlaces(in.Mesh != nil)
 	in.NoService, in.Networks, in.Conflicts = c.refreshOrphans(), c.networks.resolved, c.conflicts
-	in.Gateways, in.VirtualServices, in.Scopes, in.Scoped = c.gateways, c.routes.all, c.scopes.published, c.scoped
+	in.Gateways, in.VirtualServices, in.Scopes, in.Scoped = c.gateways.view, c.routes.all, c.scopes.published, c.scoped
 	c.refreshShards()
 	in.Shards = c.infos
 	if len(in.Services)+len(in.Quiet)+len(in.Places) > 0 || in.Mesh != nil || c.rerouted(in) || c.infoChanged || c.state.configs && !slices.Equal(c.configs, in.Configs) {

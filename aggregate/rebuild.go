@@ -28,7 +28,7 @@ func Rebuild(shards map[model.ShardKey]*model.ShardState, o Options) Rebuilt {
 	b := r.basis(shards, o)
 	out := Rebuilt{
 		Mesh: b.mesh.view, Networks: b.networks.resolved, Hosts: b.networks.hosts, Conflicts: b.conflicts,
-		Gateways: b.gateways, VirtualServices: b.routes.all, Scopes: b.scopes.published,
+		Gateways: b.gateways.view, VirtualServices: b.routes.all, Scopes: b.scopes.published,
 	}
 	for _, views := range r.merge(&b) {
 		out.Services = append(out.Services, views...)

@@ -43,8 +43,8 @@ type routeSources struct {
 	directory directory
 }
 
-// newRoutes makes VirtualServices of objects in force. What says the same as in old keeps its pointer; unless
-// anew, what was made from the same is not made again.
+// newRoutes makes VirtualServices of objects in force. What says the same as in old keeps its pointer, and the whole does if
+// all is made from the same; unless anew, that is not made again.
 func newRoutes(objects []*model.Config, contested []pushcontext.Conflict, src routeSources, old *routes, anew bool) *routes {
 	out := &routes{objects: objects, contested: contested, made: map[string]*route{}, byHost: patterns[*pushcontext.VirtualService]{}, hosts: map[string]struct{}{}}
 	if old == nil {
@@ -68,6 +68,9 @@ func newRoutes(objects []*model.Config, contested []pushcontext.Conflict, src ro
 		}
 		out.made[name] = r
 		out.add(r)
+	}
+	if slices.Equal(objects, old.objects) && slices.EqualFunc(contested, old.contested, sameConflict) && maps.Equal(out.made, old.made) {
+		return old
 	}
 	out.conflicts = slices.Concat(contested, out.conflicts, out.rivals())
 	slices.SortFunc(out.conflicts, compareConflicts)
@@ -166,7 +169,7 @@ func (d directory) namespace(host string) string {
 		return ""
 	}
 	return slices.MinFunc(rows, func(a, b row[*model.Service]) int {
-		return cmp.Or(compareTrue(native(a.obj), native(b.obj)), a.obj.Created.Compare(b.obj.Created), strings.Compare(a.obj.Namespace, b.obj.Namespace))
+		return cmp.Or(compareTrue(native(a.obj), native(b.obj)), model.Older(a.obj.Created, b.obj.Created), strings.Compare(a.obj.Namespace, b.obj.Namespace))
 	}).obj.Namespace
 }
 
