@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/mcp/client"
+	"github.com/isthmus-mesh/isthmus/mcp/mcptest"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -180,4 +182,11 @@ func (r *running) problem(item, reason string) {
 			return strings.Contains(p.Item, item) && strings.Contains(p.Reason, reason)
 		})
 	})
+}
+
+// dialer connects to servers by their addresses.
+type dialer map[string]*mcptest.Server
+
+func (d dialer) dial(ctx context.Context, address string) (net.Conn, error) {
+	return d[address].Dial(ctx, address)
 }
