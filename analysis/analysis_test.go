@@ -44,6 +44,25 @@ func TestFindings(t *testing.T) {
 	}
 }
 
+// TestTooManyServersBetweenNetworks: those that are not served are told, and no others.
+func TestTooManyServersBetweenNetworks(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	for i := range pushcontext.MaxAutoPassthrough + 1 {
+		fmt.Fprintf(&b, "---\napiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: g%02d, namespace: edge}\n", i)
+		b.WriteString("spec: {selector: {istio: eastwest}, servers: [{port: {number: 15443, name: tls, protocol: TLS}, hosts: [h" + fmt.Sprint(i) + ".local], tls: {mode: AUTO_PASSTHROUGH}}]}\n")
+	}
+	var got []string
+	for _, x := range analysis.Findings(snapshot(t, &txtar.Archive{Files: []txtar.File{{Name: "c1/all.yaml", Data: []byte(b.String())}}})) {
+		if x.Code == analysis.CodeTooManyServers {
+			got = append(got, x.Object.Name)
+		}
+	}
+	if len(got) != 1 || got[0] != "g64" {
+		t.Errorf("%v", got)
+	}
+}
+
 // snapshot gives what a hub publishes of the files.
 func snapshot(t *testing.T, a *txtar.Archive) *pushcontext.PushContext {
 	t.Helper()

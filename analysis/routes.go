@@ -84,8 +84,12 @@ func (a *analysis) destinations(v *pushcontext.VirtualService) {
 		}
 		visible := slices.DeleteFunc(slices.Clone(h.Services), func(s *pushcontext.ServiceView) bool { return !s.Shape.Export.Includes(v.Namespace) })
 		if len(visible) == 0 {
-			tell(CodeNotExported, "the service %s is not exported to the namespace %s: add that to its exportTo", host, v.Namespace)
+			tell(CodeNotExported, "the service %s is not exported to the namespace %s, whose requests to it fail with 503: add that to its exportTo", host, v.Namespace)
 			continue
+		}
+		if where := unseen(v, visible); where != "" {
+			a.add(v.Source, model.Finding{Code: CodeNotExported, Severity: model.SeverityWarning, Field: d.field,
+				Message: fmt.Sprintf("the VirtualService is exported to %s, the service %s is not: requests from there fail with 503; add it to the service's exportTo, or limit that of the VirtualService", where, host)})
 		}
 		if n := uint16(d.to.GetPort().GetNumber()); n != 0 && !slices.ContainsFunc(visible, func(s *pushcontext.ServiceView) bool { _, ok := s.Shape.PortNumbered(n); return ok }) {
 			tell(CodeUnknownPort, "the service %s has no port %d; its ports are %s", host, n, portsText(visible[0].Shape))
@@ -94,6 +98,20 @@ func (a *analysis) destinations(v *pushcontext.VirtualService) {
 			tell(CodeUnknownSubset, "no DestinationRule for %s has a subset %s: requests to it fail with 503; add it there", host, name)
 		}
 	}
+}
+
+// unseen gives namespaces whose sidecars follow a VirtualService and see none of the services; "" for none.
+func unseen(v *pushcontext.VirtualService, services []*pushcontext.ServiceView) string {
+	sees := func(namespace string) bool {
+		return slices.ContainsFunc(services, func(s *pushcontext.ServiceView) bool { return s.Shape.Export.Includes(namespace) })
+	}
+	switch public := func(s *pushcontext.ServiceView) bool { return s.Shape.Export.Public }; {
+	case !v.Bound(pushcontext.MeshGateway), slices.ContainsFunc(services, public):
+		return ""
+	case v.Export.Public:
+		return "all namespaces"
+	}
+	return strings.Join(slices.DeleteFunc(slices.Clone(v.Export.Namespaces), sees), ", ")
 }
 
 func portsText(s *pushcontext.ShapeView) string {

@@ -75,6 +75,7 @@ func (a *analysis) gateways() {
 	if a.pc.Gateways == nil {
 		return
 	}
+	a.passthrough()
 	first := map[gatewayPlace]*pushcontext.GatewayServer{}
 	taken := map[gatewayPlace]map[string]*pushcontext.GatewayServer{} // hosts of servers with TLS
 	for _, g := range a.pc.Gateways.Servers {
@@ -95,6 +96,16 @@ func (a *analysis) gateways() {
 		if x, y := speaks(other.Spec), speaks(g.Spec); x != y && other.Source.Object != g.Source.Object {
 			a.add(g.Source, model.Finding{Code: CodePortConflict, Severity: model.SeverityError, Field: field + ".port",
 				Message: fmt.Sprintf("%s speaks %s at port %d of the same routers, this one %s: it is not served; use another port", other.Source.Object, x, at.port, y)})
+		}
+	}
+}
+
+// passthrough tells of servers between networks that are too many.
+func (a *analysis) passthrough() {
+	for i, s := range a.pc.Mesh.AutoPassthrough {
+		if i >= pushcontext.MaxAutoPassthrough {
+			a.add(s.Source, model.Finding{Code: CodeTooManyServers, Severity: model.SeverityError, Field: "servers",
+				Message: fmt.Sprintf("the mesh has %d older servers with AUTO_PASSTHROUGH, which is all that are served: the one at port %d is not; remove some", pushcontext.MaxAutoPassthrough, s.Port)})
 		}
 	}
 }
@@ -125,16 +136,7 @@ func routesItself(s *networking.Server) bool {
 
 // speaks is what connections to a server begin with.
 func speaks(s *networking.Server) string {
-	switch strings.ToUpper(s.GetPort().GetProtocol()) {
-	case "HTTP", "HTTP2", "GRPC", "GRPC-WEB":
-		return "HTTP"
-	case "HTTPS", "TLS":
-		return "TLS"
-	}
-	if s.Tls != nil {
-		return "TLS"
-	}
-	return "TCP"
+	return model.Opening(s.GetPort().GetProtocol(), s.Tls != nil)
 }
 
 func labelsText(l model.Labels) string {

@@ -20,9 +20,12 @@ type MeshView struct {
 	// gateways these are is not part of the settings: see [Networks].
 	GatewayNetworks []string
 	// AutoPassthrough are the servers of Gateways in mode AUTO_PASSTHROUGH: routers that they select
-	// forward mutual TLS by server name to every service. Oldest first.
+	// forward mutual TLS by server name to every service. Oldest first; of these MaxAutoPassthrough are served.
 	AutoPassthrough []AutoPassthrough
 }
+
+// MaxAutoPassthrough is how many AUTO_PASSTHROUGH servers of a mesh are served.
+const MaxAutoPassthrough = 64
 
 // AutoPassthrough is one AUTO_PASSTHROUGH server of a Gateway.
 type AutoPassthrough struct {

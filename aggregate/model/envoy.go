@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -72,6 +73,20 @@ func knownClass(name string) bool {
 	_, category := unicode.Categories[name]
 	_, script := unicode.Scripts[name]
 	return (category || script || name == "Any") && name != "Cn" && name != "LC"
+}
+
+// Opening is what connections to a gateway's server begin with: HTTP, TLS or TCP. Protocol is as users write it.
+func Opening(protocol string, tls bool) string {
+	switch strings.ToUpper(protocol) {
+	case "HTTP", "HTTP2", "GRPC", "GRPC-WEB", "HTTP_PROXY":
+		return "HTTP"
+	case "HTTPS", "TLS":
+		return "TLS"
+	}
+	if tls {
+		return "TLS"
+	}
+	return "TCP"
 }
 
 // CipherSuites are those for TLS 1.2 and before that Envoy knows; those of TLS 1.3 can't be chosen.

@@ -94,6 +94,7 @@ type ServerVerdict struct {
 	Listener string // that it has, alone or with others; "" for none
 	Table    string // of its routes, "" for none
 	Reason   string // why it is not served, "" if it is
+	Idle     bool   // for want of routes only
 }
 
 // ExplainGateways tells of each server that selects routers of the class, in the order in which they claim sockets,
@@ -160,7 +161,7 @@ func makeRouterPlan(v *pushcontext.GatewaysView, c Class) *routerPlan {
 		if reason == "" {
 			out.Table = s.table
 		}
-		out.Reason = reason
+		out.Reason, out.Idle = reason, s != nil && s.closed && !s.refuses
 		p.verdicts = append(p.verdicts, out)
 	}
 	p.withoutClosed()

@@ -13,14 +13,11 @@ import (
 // the workloads at both ends. Such a cluster holds endpoints that the router dials itself, never another
 // gateway: so what came in by a gateway can't leave by one, and no connection goes in circles.
 
-// maxPassthrough is how many AUTO_PASSTHROUGH servers of a mesh are served, the oldest first.
-const maxPassthrough = 64
-
 // Selecting says which of the mesh's AUTO_PASSTHROUGH servers select a router with the labels: bit i
 // stands for server i.
 func Selecting(m *pushcontext.MeshView, router model.Labels) (servers uint64) {
 	for i, s := range m.AutoPassthrough {
-		if i < maxPassthrough && (len(s.Selector) == 0 || router.Matches(s.Selector)) {
+		if i < pushcontext.MaxAutoPassthrough && (len(s.Selector) == 0 || router.Matches(s.Selector)) {
 			servers |= 1 << i
 		}
 	}
@@ -51,7 +48,7 @@ func forwarded(s *pushcontext.ShapeView, c Class) bool {
 	m := s.Mesh
 	for i := range m.AutoPassthrough {
 		a := &m.AutoPassthrough[i]
-		if i < maxPassthrough && c.Passthrough&(1<<i) != 0 && a.Port != 0 && !reserved(m, a.Port) && admits(a, s.Key) {
+		if i < pushcontext.MaxAutoPassthrough && c.Passthrough&(1<<i) != 0 && a.Port != 0 && !reserved(m, a.Port) && admits(a, s.Key) {
 			return true
 		}
 	}
@@ -92,7 +89,7 @@ func forwardingTraits(m *pushcontext.MeshView) Traits {
 // address would be refused.
 func (c Class) forwards(m *pushcontext.MeshView, port uint16) bool {
 	for i, a := range m.AutoPassthrough {
-		if c.Type == Router && (i >= maxPassthrough || c.Passthrough&(1<<i) != 0) && len(a.Hosts) > 0 && c.targetPort(a.Port) == port {
+		if c.Type == Router && (i >= pushcontext.MaxAutoPassthrough || c.Passthrough&(1<<i) != 0) && len(a.Hosts) > 0 && c.targetPort(a.Port) == port {
 			return true
 		}
 	}

@@ -38,16 +38,7 @@ func gateway(c *checker, s *networking.Gateway) {
 
 // listens is what connections to a server begin with.
 func listens(v *networking.Server) string {
-	switch strings.ToLower(v.GetPort().GetProtocol()) {
-	case "http", "http2", "grpc", "grpc-web", "http_proxy":
-		return "HTTP"
-	case "https", "tls":
-		return "TLS"
-	}
-	if v.Tls != nil {
-		return "TLS"
-	}
-	return "TCP"
+	return model.Opening(v.GetPort().GetProtocol(), v.Tls != nil)
 }
 
 func server(c *checker, v *networking.Server) {

@@ -54,7 +54,7 @@ type result struct {
 func desc(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
 
 func rejected() *prometheus.Desc {
-	return desc("pilot_total_rejected_configs", "Items of the clusters' configuration that can't be used, now.")
+	return desc("pilot_total_rejected_configs", "Items of the clusters' configuration that can't be used, now, and servers of Gateways that some router can't serve.")
 }
 
 func leftOutDesc() *prometheus.Desc {
@@ -96,7 +96,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range c.Shards() {
 		problems += len(s.Status.Problems)
 	}
-	gauge(rejected(), problems)
+	gauge(rejected(), problems+c.droppedServers(pc))
 	for reason, n := range c.leftOut(pc) {
 		ch <- prometheus.MustNewConstMetric(leftOutDesc(), prometheus.GaugeValue, float64(n), string(reason))
 	}
@@ -117,6 +117,22 @@ func (c *Collector) counts(pc *pushcontext.PushContext) []int {
 	}
 	c.newest.Store(r)
 	return r.counts
+}
+
+// droppedServers counts servers of Gateways that some connected router that they select does not serve, though they have routes.
+func (c *Collector) droppedServers(pc *pushcontext.PushContext) int {
+	dropped := map[*pushcontext.GatewayServer]bool{}
+	for _, class := range c.Classes() {
+		if class.Type != gen.Router || pc.Gateways == nil {
+			continue
+		}
+		for _, v := range gen.ExplainGateways(pc.Gateways, class) {
+			if v.Reason != "" && !v.Idle {
+				dropped[v.Server] = true
+			}
+		}
+	}
+	return len(dropped)
 }
 
 func (c *Collector) unserving(pc *pushcontext.PushContext) int {

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	meshconfig "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
@@ -189,6 +190,27 @@ func TestExposition(t *testing.T) {
 		with(service("c", web), bare, resolved(model.DNSLB)))
 	c := &Collector{Snapshot: func() *pushcontext.PushContext { return pc }, Shards: shards, Sidecars: sidecars, Classes: nobody}
 	golden.Compare(t, "testdata/metrics.golden", scrape(t, c))
+}
+
+// Servers that a connected router can't serve are counted once, however many routers there are; those that only lack routes are not.
+func TestDroppedServersAreCounted(t *testing.T) {
+	t.Parallel()
+	server := func(index int, protocol string) *pushcontext.GatewayServer {
+		return &pushcontext.GatewayServer{Namespace: "shop", Gateway: "a", Index: index, Selector: model.Labels{"app": "gw"}, Mesh: &pushcontext.MeshView{Config: &meshconfig.MeshConfig{}},
+			Hosts: []pushcontext.GatewayHost{{Host: "*"}}, Spec: &networking.Server{Port: &networking.Port{Number: 80, Protocol: protocol, Name: "p"}, Hosts: []string{"*"}}}
+	}
+	pc := snapshot(pushcontext.NewBuilder(), service("a", web))
+	idle := server(2, "TCP")
+	idle.Spec.Port.Number = 81
+	pc.Gateways = &pushcontext.GatewaysView{Servers: []*pushcontext.GatewayServer{server(0, "HTTP"), server(1, "TCP"), idle}, Labels: []string{"app"}, Mesh: &pushcontext.MeshView{Config: &meshconfig.MeshConfig{}}}
+	classes := func() []gen.Class {
+		labels := gen.NewLabels(model.Labels{"app": "gw"})
+		return []gen.Class{{Type: gen.Router, Labels: labels, IPv4: true}, {Type: gen.Router, Labels: labels, IPv4: true, Namespace: "x"}, {Type: gen.Sidecar, IPv4: true}}
+	}
+	c := &Collector{Snapshot: func() *pushcontext.PushContext { return pc }, Shards: func() []pushcontext.ShardInfo { return nil }, Sidecars: sidecars, Classes: classes}
+	if got := scrape(t, c); !strings.Contains(got, "pilot_total_rejected_configs 1\n") {
+		t.Error(got)
+	}
 }
 
 func TestNothingBeforeTheFirstSnapshot(t *testing.T) {
