@@ -32,12 +32,9 @@ func newScopes(rows scopeRows, m *mesh, old *scopes) *scopes {
 	if old == nil {
 		old = &scopes{}
 	}
-	out := &scopes{
-		root: m.view.Config.GetRootNamespace(), spaces: map[string]*pushcontext.ScopeSpace{},
-		sidecars: map[string]*pushcontext.SidecarRule{}, telemetry: map[string]*pushcontext.Telemetry{},
-	}
-	out.readSidecars(rows.sidecars, m.view.ConfigCluster, old)
-	out.readTelemetries(rows.telemetries, m.view.ConfigCluster, old)
+	out := &scopes{root: m.view.Config.GetRootNamespace(), spaces: map[string]*pushcontext.ScopeSpace{}}
+	out.sidecars = sidecarObjects.read(out, rows.sidecars, m.view.ConfigCluster, old.sidecars)
+	out.telemetry = telemetryObjects.read(out, rows.telemetries, m.view.ConfigCluster, old.telemetry)
 	slices.SortFunc(out.conflicts, compareConflicts)
 	return out
 }
@@ -75,62 +72,79 @@ func (s *scopes) space(namespace string) *pushcontext.ScopeSpace {
 	return s.spaces[namespace]
 }
 
-func (s *scopes) readSidecars(rows []row[*model.Config], config model.ClusterID, old *scopes) {
-	objects, conflicts := inForce(rows, config)
-	s.conflicts = append(s.conflicts, conflicts...)
-	for _, c := range objects {
-		spec, ok := c.Spec.(*networking.Sidecar)
-		if !ok {
-			continue
-		}
-		name := c.Namespace + "/" + c.Name
-		r := old.sidecars[name]
-		if r == nil || !sameSource(&r.Source, &c.Source) || r.Spec != spec && !proto.Equal(r.Spec, spec) {
-			r = pushcontext.NewSidecarRule(c.Source, spec)
-		}
-		s.sidecars[name] = r
-		at := s.space(c.Namespace)
-		switch {
-		case len(r.Selector) > 0:
-			for _, o := range at.Sidecars {
-				s.overlap(model.ConfigSidecar, o.Source, r.Source, o.Selector, r.Selector)
-			}
-			at.Sidecars = append(at.Sidecars, r)
-		case at.Sidecar != nil:
-			s.lost(model.ConfigSidecar, at.Sidecar.Source, r.Source, "the namespace has one without a selector already: the later one is not used")
-		default:
-			at.Sidecar = r
-		}
-	}
+// addressed tells how objects of one kind, of which the spec is an S, are read to an R.
+type addressed[S proto.Message, R any] struct {
+	kind  string
+	make  func(model.Source, S) *R
+	parts func(*R) (model.Source, model.Labels, S)
+	// place is where those of a namespace are: with a selector, and the one without.
+	place func(*pushcontext.ScopeSpace) (selecting *[]*R, all **R)
 }
 
-func (s *scopes) readTelemetries(rows []row[*model.Config], config model.ClusterID, old *scopes) {
+var sidecarObjects = addressed[*networking.Sidecar, pushcontext.SidecarRule]{
+	kind: model.ConfigSidecar,
+	make: pushcontext.NewSidecarRule,
+	parts: func(r *pushcontext.SidecarRule) (model.Source, model.Labels, *networking.Sidecar) {
+		return r.Source, r.Selector, r.Spec
+	},
+	place: func(at *pushcontext.ScopeSpace) (*[]*pushcontext.SidecarRule, **pushcontext.SidecarRule) {
+		return &at.Sidecars, &at.Sidecar
+	},
+}
+
+var telemetryObjects = addressed[*telemetry.Telemetry, pushcontext.Telemetry]{
+	kind: model.ConfigTelemetry,
+	make: func(source model.Source, spec *telemetry.Telemetry) *pushcontext.Telemetry {
+		return &pushcontext.Telemetry{Source: source, Selector: spec.GetSelector().GetMatchLabels(), Spec: spec}
+	},
+	parts: func(t *pushcontext.Telemetry) (model.Source, model.Labels, *telemetry.Telemetry) {
+		return t.Source, t.Selector, t.Spec
+	},
+	place: func(at *pushcontext.ScopeSpace) (*[]*pushcontext.Telemetry, **pushcontext.Telemetry) {
+		return &at.Telemetries, &at.Telemetry
+	},
+}
+
+// read puts objects where they belong, oldest first, and gives them by name; old are those before.
+func (k addressed[S, R]) read(s *scopes, rows []row[*model.Config], config model.ClusterID, old map[string]*R) map[string]*R {
 	objects, conflicts := inForce(rows, config)
 	s.conflicts = append(s.conflicts, conflicts...)
+	out := map[string]*R{}
 	for _, c := range objects {
-		spec, ok := c.Spec.(*telemetry.Telemetry)
+		spec, ok := c.Spec.(S)
 		if !ok {
 			continue
 		}
 		name := c.Namespace + "/" + c.Name
-		t := old.telemetry[name]
-		if t == nil || !sameSource(&t.Source, &c.Source) || t.Spec != spec && !proto.Equal(t.Spec, spec) {
-			t = &pushcontext.Telemetry{Source: c.Source, Selector: spec.GetSelector().GetMatchLabels(), Spec: spec}
-		}
-		s.telemetry[name] = t
-		at := s.space(c.Namespace)
+		r := k.settle(old[name], c, spec)
+		out[name] = r
+		source, selector, _ := k.parts(r)
+		selecting, all := k.place(s.space(c.Namespace))
 		switch {
-		case len(t.Selector) > 0:
-			for _, o := range at.Telemetries {
-				s.overlap(model.ConfigTelemetry, o.Source, t.Source, o.Selector, t.Selector)
+		case len(selector) > 0:
+			for _, o := range *selecting {
+				winner, older, _ := k.parts(o)
+				s.overlap(k.kind, winner, source, older, selector)
 			}
-			at.Telemetries = append(at.Telemetries, t)
-		case at.Telemetry != nil:
-			s.lost(model.ConfigTelemetry, at.Telemetry.Source, t.Source, "the namespace has one without a selector already: the later one is not used")
+			*selecting = append(*selecting, r)
+		case *all != nil:
+			winner, _, _ := k.parts(*all)
+			s.lost(k.kind, winner, source, "the namespace has one without a selector already: the later one is not used")
 		default:
-			at.Telemetry = t
+			*all = r
 		}
 	}
+	return out
+}
+
+// settle gives the old one if the object says the same.
+func (k addressed[S, R]) settle(old *R, c *model.Config, spec S) *R {
+	if old != nil {
+		if source, _, was := k.parts(old); sameSource(&source, &c.Source) && (any(was) == any(spec) || proto.Equal(was, spec)) {
+			return old
+		}
+	}
+	return k.make(c.Source, spec)
 }
 
 func (s *scopes) lost(kind string, winner, loser model.Source, why string) {
