@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,8 +33,8 @@ func (s *RegistrySpec) Validate() []Fault {
 	s.Consul.check(c.at("consul"))
 	s.Nacos.check(c.at("nacos"))
 	if f := s.Services; f != nil {
-		c.at("services").texts("include", f.Include)
-		c.at("services").texts("exclude", f.Exclude)
+		c.at("services").patterns("include", f.Include)
+		c.at("services").patterns("exclude", f.Exclude)
 	}
 	if h := s.Hosts; h != nil {
 		c.at("hosts.mode").word(string(h.Mode), string(NamingDNS), string(NamingHigress))
@@ -55,6 +56,16 @@ func (s *RegistrySpec) Validate() []Fault {
 		c.at("limits.maxServices").within(int64(l.MaxServices), 1, 1_000_000)
 	}
 	return *c.found
+}
+
+// patterns checks a list of patterns as path.Match has them.
+func (c checker) patterns(field string, list []string) {
+	c.texts(field, list)
+	for i, p := range list {
+		if _, err := path.Match(p, ""); err != nil {
+			c.item(field, i).refuse(CodeValue, "%q is not a pattern: \"*\" stands for anything, \"?\" for one character", clipped(p))
+		}
+	}
 }
 
 // parts checks that there is none of another provider.

@@ -86,6 +86,7 @@ func TestRegistryFaults(t *testing.T) {
 		`{provider: nacos, addresses: [a:1], nacos: {contextPath: nacos}}`:                                 "error nacos.contextPath InvalidValue",
 		`{provider: nacos, addresses: [a:1], nacos: {discoveryInterval: 0s}}`:                              "error nacos.discoveryInterval InvalidDuration",
 		`{provider: nacos, addresses: [a:1], services: {include: [""]}}`:                                   "error services.include[0] Required",
+		`{provider: nacos, addresses: [a:1], services: {exclude: ["a[", "a*"]}}`:                           "error services.exclude[0] InvalidValue",
 		`{provider: nacos, addresses: [a:1], hosts: {mode: higress}}`:                                      "error hosts.mode InvalidValue",
 		`{provider: nacos, addresses: [a:1], hosts: {suffix: a..b}}`:                                       "error hosts.suffix InvalidHost",
 		`{provider: nacos, addresses: [a:1], ports: {protocol: smtp}}`:                                     "error ports.protocol InvalidProtocol",

@@ -89,6 +89,15 @@ func (a *attachment) add(x made) {
 	}
 }
 
+// say tells problems, whichever of the two is looked at.
+func (a *attachment) say(problems []model.Problem) {
+	for _, x := range []made{a.current, a.next} {
+		if x.instance != nil {
+			x.say(problems)
+		}
+	}
+}
+
 // NewManager gives a manager that knows no declarations.
 func NewManager(o Options) *Manager {
 	if o.Log == nil {
@@ -200,15 +209,14 @@ func (m *Manager) attach(d desired) {
 		m.attached[d.Key] = a
 	}
 	a.settle()
+	defer func() { a.say(d.told()) }()
 	log := m.opts.Log.With("provider", d.Key.Provider, "cluster", d.Key.Cluster)
 	switch {
 	case a.newest().isFor(d.hash):
-		a.newest().say(d.told())
 		return
 	case a.current.isFor(d.hash):
 		log.Info("the declaration of the registry is the one in force again")
 		a.next = made{}
-		a.current.say(d.told())
 		m.opts.Lifecycle.Attach(a.current.instance)
 		return
 	}
@@ -224,7 +232,6 @@ func (m *Manager) attach(d desired) {
 	}
 	if x := a.newest(); x.instance != nil && x.why != "" {
 		x.hash, x.why = d.hash, status.Err
-		x.say(d.told())
 		x.place.fill(r, status)
 		return
 	}
@@ -233,7 +240,6 @@ func (m *Manager) attach(d desired) {
 		x.place = newPlace(d.Key, status)
 		x.Registry = x.place
 	}
-	x.say(d.told())
 	a.add(x)
 	m.opts.Lifecycle.Attach(x.instance)
 }

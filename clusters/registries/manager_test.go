@@ -285,6 +285,17 @@ func TestSecretVanishes(t *testing.T) {
 	})
 }
 
+// What is wrong shows as well while a new instance is tried.
+func TestSecretVanishesWhileTrying(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.declare(registry(t, "a", "dead:1", ", credentials: {secretName: s}"))
+		w.Secret("s", token("first"))
+		w.Secret("s", token("second"))
+		w.Secret("s", secrets.Secret{})
+		w.wantState(key("a"), "syncing", "| the Secret istio-system/s is gone")
+	})
+}
+
 // Without any source of Secrets that is said.
 func TestNoSecrets(t *testing.T) {
 	inWorldWith(t, func(o *registries.Options) { o.Want = nil }, func(w *world) {

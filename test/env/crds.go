@@ -19,11 +19,13 @@ import (
 )
 
 // definitionFiles are the custom resource definitions inside modules that the
-// project depends on anyway.
-var definitionFiles = map[string]string{
-	"istio.io/api":            "kubernetes/customresourcedefinitions.gen.yaml",
-	"sigs.k8s.io/gateway-api": "config/crd/standard/*.yaml",
-	"sigs.k8s.io/mcs-api":     "config/crd/*.yaml",
+// project depends on anyway, and its own.
+var definitionFiles = []struct{ module, pattern string }{
+	{"istio.io/api", "kubernetes/customresourcedefinitions.gen.yaml"},
+	{"sigs.k8s.io/gateway-api", "config/crd/standard/*.yaml"},
+	{"sigs.k8s.io/mcs-api", "config/crd/*.yaml"},
+	{"github.com/isthmus-mesh/isthmus", "deploy/crds/*.yaml"},
+	{"github.com/isthmus-mesh/isthmus", "test/env/testdata/*.yaml"}, // of others, in outline
 }
 
 const definitionKind = "CustomResourceDefinition"
@@ -33,7 +35,8 @@ var definitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.i
 // loadDefinitions reads all definitions, by name.
 func loadDefinitions(ctx context.Context) (map[string]*unstructured.Unstructured, error) {
 	out := map[string]*unstructured.Unstructured{}
-	for module, pattern := range definitionFiles {
+	for _, in := range definitionFiles {
+		module, pattern := in.module, in.pattern
 		dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 		if err != nil {
 			return nil, fmt.Errorf("go list -m %s: %w", module, err)
