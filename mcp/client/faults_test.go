@@ -188,6 +188,7 @@ func TestEmptyPushAfterRestart(t *testing.T) {
 		s.server.Misbehave(func(f *mcptest.Faults) { f.Empty = true })
 		s.server.Up()
 		s.problem("ServiceEntry", "right after it was connected to")
+		s.problem("VirtualService", "right after it was connected to")
 		s.host("pay.example.com", "10.1.0.1")
 		s.server.Misbehave(func(f *mcptest.Faults) { f.Empty = false }) // it has read its sources now
 		s.server.Push("ServiceEntry")

@@ -67,7 +67,7 @@ func (o Options) withDefaults() Options {
 	t.Retry, t.RetryMax = cmp.Or(t.Retry, 500*time.Millisecond), cmp.Or(t.RetryMax, time.Minute)
 	if o.Dial == nil {
 		o.Dial = func(ctx context.Context, address string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+			return (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", address)
 		}
 	}
 	if o.Jitter == nil {

@@ -249,6 +249,16 @@ func (s *Server) HashVersions() {
 	s.hashed = true
 }
 
+// Drop ends the streams that there are; new ones are served.
+func (s *Server) Drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for st := range s.streams {
+		st.dropped = true
+		st.poke()
+	}
+}
+
 // Requests are all that came so far.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()

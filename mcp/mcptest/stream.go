@@ -30,6 +30,8 @@ type stream struct {
 	subs  map[string]*sub
 	order []string
 	sent  int
+
+	dropped bool
 }
 
 // sub is one type URL of a stream.
@@ -178,6 +180,8 @@ func (st *stream) next() (*response, error) {
 	defer s.mu.Unlock()
 	f := &s.faults
 	switch {
+	case st.dropped:
+		return nil, status.Error(codes.Unavailable, "dropped")
 	case f.Close && len(st.subs) > 0:
 		return nil, status.Error(codes.Unavailable, "closed")
 	case f.DropAfter > 0 && st.sent >= f.DropAfter:

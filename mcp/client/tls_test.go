@@ -1,0 +1,226 @@
+package client_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/mcp/client"
+	"github.com/isthmus-mesh/isthmus/mcp/mcptest"
+)
+
+// authority signs certificates.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t}
+	a.cert, a.key = a.sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil)
+	return a
+}
+
+// sign issues a certificate; without an issuer it is its own.
+func (a *authority) sign(c *x509.Certificate, issuer *authority) (*x509.Certificate, *ecdsa.PrivateKey) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	a.must(err)
+	c.SerialNumber, c.Subject = big.NewInt(time.Now().UnixNano()), pkix.Name{CommonName: "test"}
+	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	parent, by := c, key
+	if issuer != nil {
+		parent, by = issuer.cert, issuer.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, by)
+	a.must(err)
+	out, err := x509.ParseCertificate(der)
+	a.must(err)
+	return out, key
+}
+
+func (a *authority) must(err error) {
+	a.t.Helper()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *authority) pem() string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
+}
+
+func (a *authority) pool() *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AddCert(a.cert)
+	return p
+}
+
+// pair is a certificate for the loopback address and a workload's identity, with its key.
+func (a *authority) pair() (cert, key string) {
+	a.t.Helper()
+	id := &url.URL{Scheme: "spiffe", Host: "up.test", Path: "/ns/istio-system/sa/istiod"}
+	c, k := a.sign(&x509.Certificate{
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"istiod.test"}, URIs: []*url.URL{id},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, a)
+	der, err := x509.MarshalECPrivateKey(k)
+	a.must(err)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})), string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
+}
+
+// secured is a server over TLS, and the client's files.
+type secured struct {
+	*mcptest.Server
+	t       *testing.T
+	address string
+	dir     string
+	clients atomic.Pointer[x509.CertPool] // whose certificates are taken; nil: none is asked for
+}
+
+func newSecured(t *testing.T, ca *authority) *secured {
+	t.Helper()
+	s := &secured{t: t, dir: t.TempDir()}
+	cert, key := ca.pair()
+	own, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	ca.must(err)
+	cfg := &tls.Config{Certificates: []tls.Certificate{own}, NextProtos: []string{"h2"}}
+	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		c := &tls.Config{Certificates: cfg.Certificates, NextProtos: cfg.NextProtos}
+		if c.ClientCAs = s.clients.Load(); c.ClientCAs != nil {
+			c.ClientAuth = tls.RequireAndVerifyClientCert
+		}
+		return c, nil
+	}
+	s.Server, s.address = mcptest.Listen(t, grpc.Creds(credentials.NewTLS(cfg)))
+	s.Set("ServiceEntry", se("pay", "10.1.0.1"))
+	return s
+}
+
+func (s *secured) file(name, text string) string {
+	s.t.Helper()
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+func (s *secured) run(o client.Options) *running {
+	s.t.Helper()
+	o.Name, o.Addresses, o.Timing = "up", []string{s.address}, quick
+	return run(s.t, o)
+}
+
+func TestServersAreVerified(t *testing.T) {
+	t.Parallel()
+	ca, other := newAuthority(t), newAuthority(t)
+	s := newSecured(t, ca)
+	file := s.file("ca.pem", ca.pem())
+	for name, tc := range map[string]struct {
+		tls *client.TLS
+		err string // "" = it works
+	}{
+		"file":          {&client.TLS{CA: file}, ""},
+		"PEM":           {&client.TLS{CA: ca.pem()}, ""},
+		"name":          {&client.TLS{CA: file, ServerName: "istiod.test"}, ""},
+		"identity":      {&client.TLS{CA: file, SubjectAltNames: []string{"spiffe://up.test/ns/istio-system/sa/istiod"}}, ""},
+		"unverified":    {&client.TLS{Insecure: true}, ""},
+		"other name":    {&client.TLS{CA: file, ServerName: "else.test"}, "else.test"},
+		"other id":      {&client.TLS{CA: file, SubjectAltNames: []string{"spiffe://up.test/ns/x/sa/y"}}, "none of the subject alternative names"},
+		"id, other CA":  {&client.TLS{CA: other.pem(), SubjectAltNames: []string{"istiod.test"}}, "unknown authority"},
+		"other CA":      {&client.TLS{CA: other.pem()}, "unknown authority"},
+		"no file":       {&client.TLS{CA: filepath.Join(s.dir, "none.pem")}, "no such file"},
+		"no PEM":        {&client.TLS{CA: s.file("empty.pem", "x")}, "there is no certificate"},
+		"no client key": {&client.TLS{CA: file, Cert: file, Key: file}, "certificate of the client"},
+		"plaintext":     {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := s.run(client.Options{TLS: tc.tls})
+			defer r.stop()
+			switch {
+			case tc.tls == nil:
+				r.await("it fails", func() bool { return r.status.Err != "" })
+			case tc.err == "":
+				r.host("pay.example.com", "10.1.0.1")
+			default:
+				r.await("the reason "+tc.err, func() bool { return strings.Contains(r.status.Err, tc.err) })
+			}
+		})
+	}
+}
+
+// Certificates and tokens in files are read for each connection.
+func TestCredentialsRotate(t *testing.T) {
+	t.Parallel()
+	ca, old, next := newAuthority(t), newAuthority(t), newAuthority(t)
+	s := newSecured(t, ca)
+	s.clients.Store(old.pool())
+	cert, key := old.pair()
+	o := client.Options{TLS: &client.TLS{CA: s.file("ca.pem", ca.pem()), Cert: s.file("cert.pem", cert), Key: s.file("key.pem", key)}, TokenFile: s.file("token", "one-secret\n")}
+	r := s.run(o)
+	r.host("pay.example.com", "10.1.0.1")
+	tokens := func() (out map[string]bool) {
+		out = map[string]bool{}
+		for _, q := range s.Requests() {
+			out[q.Token] = true
+		}
+		return out
+	}
+	if got := tokens(); len(got) != 1 || !got["Bearer one-secret"] {
+		t.Errorf("tokens %v", got)
+	}
+	s.clients.Store(next.pool())
+	s.file("token", "")
+	s.Drop()
+	r.await("it is refused", func() bool { return r.status.State == model.StateStale })
+	r.host("pay.example.com", "10.1.0.1")
+	cert, key = next.pair()
+	s.file("cert.pem", cert)
+	s.file("key.pem", key)
+	r.await("the token is missed", func() bool { return strings.Contains(r.status.Err, "file of the token is empty") })
+	s.file("token", "two-secret")
+	r.state(model.StateLive)
+	if !tokens()["Bearer two-secret"] {
+		t.Errorf("tokens %v", tokens())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if strings.Contains(r.status.Err, "secret") {
+		t.Error("the token is in the status")
+	}
+}
+
+// A token is not sent in the clear.
+func TestTokenNeedsTLS(t *testing.T) {
+	t.Parallel()
+	s, at := mcptest.Listen(t)
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, client.Options{Name: "up", Addresses: []string{at}, Timing: quick, TokenFile: file})
+	r.await("it fails", func() bool { return strings.Contains(r.status.Err, "transport level security") })
+	if n := len(s.Requests()); n != 0 {
+		t.Errorf("%d requests", n)
+	}
+}
