@@ -2,10 +2,12 @@ package nacos
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 )
 
@@ -21,7 +24,8 @@ import (
 // by change.
 type fake struct {
 	t        *testing.T
-	addr     string // of gRPC
+	addr     string      // of gRPC
+	tls      *tls.Config // nil: plaintext
 	httpAddr string
 
 	mu       sync.Mutex
@@ -31,9 +35,10 @@ type fake struct {
 	clock    int64                  // lastRefTime of the last answer
 	tokens   map[string]bool        // that are good
 	logins   int
-	calls    map[string]int // requests, by class
-	acks     map[string]int // answers to notices, by class
-	changed  chan struct{}  // closed and renewed when anything of these happens
+	calls    map[string]int    // requests, by class
+	headers  map[string]string // of the last request
+	acks     map[string]int    // answers to notices, by class
+	changed  chan struct{}     // closed and renewed when anything of these happens
 
 	faults faults
 }
@@ -65,8 +70,13 @@ type fakeClient struct {
 
 func newFake(t *testing.T) *fake {
 	t.Helper()
+	return newSecureFake(t, nil)
+}
+
+func newSecureFake(t *testing.T, secure *tls.Config) *fake {
+	t.Helper()
 	f := &fake{
-		t: t, services: map[serviceName][]instance{}, clients: map[string]*fakeClient{}, tokens: map[string]bool{},
+		t: t, tls: secure, services: map[serviceName][]instance{}, clients: map[string]*fakeClient{}, tokens: map[string]bool{},
 		calls: map[string]int{}, acks: map[string]int{}, changed: make(chan struct{}), faults: faults{loginPath: "/v1/auth/users/login"},
 	}
 	f.addr = "127.0.0.1:0"
@@ -76,7 +86,10 @@ func newFake(t *testing.T) *fake {
 		t.Fatal(err)
 	}
 	f.httpAddr = web.Addr().String()
-	srv := &http.Server{Handler: http.HandlerFunc(f.serveHTTP)}
+	if secure != nil {
+		web = tls.NewListener(web, secure)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(f.serveHTTP), ErrorLog: log.New(io.Discard, "", 0)}
 	done := make(chan struct{})
 	go func() {
 		_ = srv.Serve(web) // until it is closed
@@ -113,7 +126,11 @@ func (f *fake) up() {
 		f.t.Fatal(err)
 	}
 	f.addr = l.Addr().String()
-	g := grpc.NewServer(grpc.ForceServerCodecV2(codec{}))
+	options := []grpc.ServerOption{grpc.ForceServerCodecV2(codec{})}
+	if f.tls != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(f.tls)))
+	}
+	g := grpc.NewServer(options...)
 	for i := range fakeServices {
 		g.RegisterService(&fakeServices[i], f)
 	}
@@ -302,6 +319,7 @@ func (f *fake) serveRequest(ctx context.Context, p *payload) (*payload, error) {
 	}
 	f.mu.Lock()
 	f.calls[p.class]++
+	f.headers = p.headers
 	f.note()
 	block := f.faults.block
 	f.mu.Unlock()
