@@ -24,8 +24,8 @@ func SourceAddress(s *meshconfig.ConfigSource) (address, why string) {
 		return "", "it has no port"
 	case tls.GetMode() == networking.ClientTLSSettings_ISTIO_MUTUAL:
 		return "", "the hub has no certificates of the mesh: use SIMPLE, or MUTUAL with files"
-	case tls.GetCredentialName() != "":
-		return "", "credentialName is not read: name the authorities in caCertificates, as a file or in PEM"
+	case tls.GetCredentialName() != "" || tls.GetCaCertCredentialName() != "":
+		return "", "Secrets are not read for it: name the authorities in caCertificates, as a file or in PEM"
 	case tls.GetMode() == networking.ClientTLSSettings_MUTUAL && (tls.GetClientCertificate() == "" || tls.GetPrivateKey() == ""):
 		return "", "MUTUAL needs clientCertificate and privateKey"
 	}
