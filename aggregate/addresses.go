@@ -136,13 +136,14 @@ func askerOf(k hostKey, rows []row[*model.Service]) (a asker, ok bool) {
 
 // addressIndex knows which rows matter to automatic addresses. It belongs to the controller goroutine.
 type addressIndex struct {
-	askers   map[hostKey]int      // rows that ask
-	reserved map[netip.Prefix]int // rows with addresses in the ranges of automatic ones
-	changed  bool
+	askers    map[hostKey]int      // rows that ask
+	federated map[string]int       // FederatedServices, by host
+	reserved  map[netip.Prefix]int // rows with addresses in the ranges of automatic ones
+	changed   bool
 }
 
 func newAddressIndex() *addressIndex {
-	return &addressIndex{askers: map[hostKey]int{}, reserved: map[netip.Prefix]int{}}
+	return &addressIndex{askers: map[hostKey]int{}, federated: map[string]int{}, reserved: map[netip.Prefix]int{}}
 }
 
 // count takes a row in (1) or out (-1).
@@ -152,7 +153,7 @@ func (x *addressIndex) count(k hostKey, s *model.Service, n int) {
 		x.changed = true
 		return
 	}
-	x.changed = x.changed || x.askers[k] > 0
+	x.changed = x.changed || x.askers[k] > 0 || x.federated[s.Host] > 0
 	for _, p := range reserved(s) {
 		add(x.reserved, p, n)
 		x.changed = true

@@ -309,11 +309,11 @@ func (s *state) federate(next *federations) {
 	for _, k := range next.differ(old) {
 		if f := old.of(k); f != nil {
 			f.each(s.sel.dropService)
-			add(s.addresses.askers, k, -1)
+			add(s.addresses.federated, k.host, -1)
 		}
 		if f := next.of(k); f != nil {
 			f.each(s.sel.addService)
-			add(s.addresses.askers, k, 1)
+			add(s.addresses.federated, k.host, 1)
 			s.host(k)
 		}
 		s.mark(k)

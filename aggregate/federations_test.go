@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isthmus-mesh/isthmus/aggregate"
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -403,6 +404,52 @@ func TestI7FederatedServicesFollowTheirSources(t *testing.T) {
 			if endpoints != step.endpoints || shape != step.shape {
 				t.Errorf("%s: endpoints %q, shape %q, want %q, %q", step.name, endpoints, shape, step.endpoints, step.shape)
 			}
+		}
+	})
+}
+
+// Automatic addresses come and go with those that registries give the host, also in another namespace that is a source.
+func TestFederatedAddressesFollowTheHost(t *testing.T) {
+	inBubble(t, aggregate.Options{ConfigCluster: "c1"}, func(h *hub) {
+		c1 := kube("c1")
+		fs := federated("a", host("a"), from(hostSource(host("a"))))
+		fs.Namespace, fs.Source.Object.Namespace = "far", "far"
+		r := registry(c1, fs, service(c1, "a"))
+		h.Attach(r)
+		h.start()
+		addresses := func() string {
+			return fmt.Sprint(h.quiet().Service(model.ServiceKey{Namespace: "far", Host: host("a")}).Shape.Addresses["c1"])
+		}
+		automatic := addresses()
+		if !strings.Contains(automatic, "240.240.") {
+			t.Fatalf("addresses %s", automatic)
+		}
+		with := service(c1, "a", vip("10.96.0.1/32"))
+		r.Put(keyOf(with), with)
+		equal(t, addresses(), "[10.96.0.1/32]")
+		r.Put(keyOf(with), service(c1, "a"))
+		equal(t, addresses(), automatic)
+	})
+}
+
+// The scrub knows FederatedServices, whichever hosts a pass is about.
+func TestScrubChecksFederatedServices(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	inBubble(t, aggregate.Options{ConfigCluster: "c1", Registerer: reg, ScrubEvery: time.Second}, func(h *hub) {
+		c1 := kube("c1")
+		var rows []model.Object
+		for i := range 150 { // more than one pass has
+			name := fmt.Sprint("s", i)
+			rows = append(rows, service(c1, name), slice(c1, name, name, fmt.Sprintf("10.0.0.%d", i)), workload(c1, model.KindPod, name, fmt.Sprintf("10.1.0.%d", i), model.Labels{"app": name}),
+				federated(name, name+".global", from(hostSource(host(name)), api.FederatedSource{Name: "pods", Selector: map[string]string{"app": name}})))
+		}
+		h.Attach(registry(c1, rows...))
+		h.start()
+		h.quiet()
+		time.Sleep(time.Hour)
+		got := gather(t, reg)
+		if got["isthmus_scrub_services_total"] < 300 || got["isthmus_scrub_drift_total"] != 0 {
+			t.Errorf("%v services checked, %v differ", got["isthmus_scrub_services_total"], got["isthmus_scrub_drift_total"])
 		}
 	})
 }
