@@ -76,8 +76,8 @@ func (s *Scope) imports(shape *ShapeView) (ok, named bool) {
 			return true, true
 		}
 	}
-	ports, ok := s.Sidecar.destinations[shape.Key.Host]
-	return ok && (slices.Contains(ports, 0) || slices.ContainsFunc(shape.Ports, func(p model.Port) bool { return slices.Contains(ports, p.Number) })), false
+	_, ok = s.Sidecar.destinations[shape.Key.Host]
+	return ok, false
 }
 
 // LeadsTo reports whether an imported VirtualService sends to a port of a service.

@@ -81,7 +81,7 @@ func TestSidecarImportsRoutes(t *testing.T) {
 func TestDestinationsAreImported(t *testing.T) {
 	t.Parallel()
 	routes := []*VirtualService{
-		{Namespace: "x", Hosts: []string{"a.x"}, Destinations: []Destination{{"b.y", 0}, {"b.y", 81}, {"c.y", 80}, {"f.y", 81}}, Export: Export{Public: true}},
+		{Namespace: "x", Hosts: []string{"a.x"}, Destinations: []Destination{{"b.y", 0}, {"b.y", 81}, {"c.y", 80}}, Export: Export{Public: true}},
 		{Namespace: "x", Hosts: []string{"p.x"}, Destinations: []Destination{{"d.y", 0}}, Export: Export{Namespaces: []string{"x"}}},
 		{Namespace: "y", Hosts: []string{"o.y"}, Destinations: []Destination{{"e.y", 0}}, Export: Export{Public: true}},
 	}
@@ -89,9 +89,8 @@ func TestDestinationsAreImported(t *testing.T) {
 	for namespace, want := range map[string]string{"ns": "[b.y c.y]", "x": "[b.y c.y d.y]"} {
 		s := scopes.Of(ScopeKey{Namespace: namespace})
 		var got []string
-		for _, host := range []string{"b.y", "c.y", "d.y", "e.y", "f.y"} { // f has none of the ports that are named
+		for _, host := range []string{"b.y", "c.y", "d.y", "e.y"} {
 			shape := shapeOf("y", host)
-			shape.Ports = []model.Port{{Number: 80}, {Number: 90}}
 			if s.Imports(shape) {
 				got = append(got, host)
 			}
@@ -102,21 +101,6 @@ func TestDestinationsAreImported(t *testing.T) {
 		if fmt.Sprint(got) != want {
 			t.Errorf("%s imports %v, want %s", namespace, got, want)
 		}
-	}
-}
-
-// Whether a service is imported may depend on its ports, so what a host means does.
-func TestMeaningFollowsPorts(t *testing.T) {
-	t.Parallel()
-	m, b := testMesh(), NewBuilder()
-	s := spec{key: key("", "y", "h"), ports: []uint16{80}}
-	b.Commit(Commit{Mesh: m, Services: []Change{{s.key, s.fresh(m)}}})
-	s.endpoints = []specEndpoint{{ip: "10.0.0.1", cluster: "c1"}}
-	same, _ := b.Commit(Commit{Services: []Change{{s.key, s.fresh(m)}}})
-	s.ports = []uint16{80, 81}
-	other, _ := b.Commit(Commit{Services: []Change{{s.key, s.fresh(m)}}})
-	if same.Host("h").MeaningRev != 1 || other.Host("h").MeaningRev != other.Version {
-		t.Errorf("it means something else at versions %d and %d", same.Host("h").MeaningRev, other.Host("h").MeaningRev)
 	}
 }
 

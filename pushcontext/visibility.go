@@ -73,8 +73,7 @@ func precedes(a, b *ShapeView) int {
 
 // sameRank reports whether a service takes part in resolving its host as another form of it does.
 func sameRank(a, b *ShapeView) bool {
-	return a.Native == b.Native && a.Created.Equal(b.Created) && a.Export.Equal(b.Export) &&
-		slices.EqualFunc(a.Ports, b.Ports, func(x, y model.Port) bool { return x.Number == y.Number })
+	return a.Native == b.Native && a.Created.Equal(b.Created) && a.Export.Equal(b.Export)
 }
 
 func boolCompare(a, b bool) int {
