@@ -24,7 +24,8 @@ const MostRegistries = 256
 // Scope says which objects count.
 type Scope struct {
 	SystemNamespace string
-	ConfigCluster   model.ClusterID // any if empty
+	ConfigCluster   model.ClusterID           // any if empty
+	Reserved        map[model.ShardKey]string // keys that are not to be had, and what has them
 }
 
 // Declared is one registry that is declared. Spec or Static is set.
@@ -138,6 +139,8 @@ func (r *reader) unique() (out []Declared) {
 	holder := map[model.ShardKey]Declared{}
 	for _, d := range r.found {
 		switch h, taken := holder[d.Key]; {
+		case r.Reserved[d.Key] != "":
+			r.tell(d.From, CodeTaken, d.Field, "it is not in force: %s names a registry %s", r.Reserved[d.Key], d.Key)
 		case taken:
 			r.tell(d.From, CodeTaken, d.Field, "it is not in force: the registry %s is declared by %s, which was there before", d.Key, h.where())
 		case len(out) >= MostRegistries:

@@ -105,6 +105,16 @@ func TestBridgeIsEffective(t *testing.T) {
 	}
 }
 
+func TestReservedKeys(t *testing.T) {
+	t.Parallel()
+	s := scope
+	s.Reserved = map[model.ShardKey]string{key("a"): "a flag"}
+	declared, findings := registries.Read([]*model.Config{registry(t, "a", "a:1", ""), registry(t, "b", "b:1", "")}, s)
+	if got := keys(declared); !slices.Equal(got, []string{"consul/b"}) || !slices.Equal(said(findings), []string{"Registry/istio-system/a NameTaken"}) {
+		t.Errorf("%v %v", got, findings)
+	}
+}
+
 // There are only so many, the oldest of them.
 func TestMostRegistries(t *testing.T) {
 	t.Parallel()

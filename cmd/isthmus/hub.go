@@ -24,6 +24,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/clusters/dns"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/health"
+	"github.com/isthmus-mesh/isthmus/mcp/client"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/xds"
 	"github.com/isthmus-mesh/isthmus/xds/gen"
@@ -86,7 +87,7 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 	if o.watch != nil {
 		life = o.watch(life)
 	}
-	deps := sourceDeps{opts: o, life: &settings{Lifecycle: life}, log: log, registerer: h.metrics, primary: h.usePrimary, cluster: h.useCluster}
+	deps := sourceDeps{opts: o, life: &settings{Lifecycle: life}, log: log, registerer: h.metrics, upstreams: client.NewMetrics(h.metrics), primary: h.usePrimary, cluster: h.useCluster}
 	kinds := sources()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		if s := kinds[kind](deps); s != nil {

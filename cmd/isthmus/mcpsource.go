@@ -168,7 +168,7 @@ func newMCPSource(d sourceDeps) source {
 	if d.opts.mcp.off {
 		return nil
 	}
-	s := &mcpSource{sourceDeps: d, metrics: client.NewMetrics(d.registerer), attached: map[model.ClusterID]upstream{}}
+	s := &mcpSource{sourceDeps: d, metrics: d.upstreams, attached: map[model.ClusterID]upstream{}}
 	d.life.follow(func(m *meshconfig.MeshConfig) {
 		s.settled.Do(func() {})
 		s.use(m)
@@ -287,11 +287,16 @@ func (s *mcpSource) wanted(m *meshconfig.MeshConfig) map[model.ClusterID]upstrea
 
 // complete adds what is the same for all servers.
 func (s *mcpSource) complete(u upstream) client.Options {
-	o := s.opts
+	u = s.opts.mcpClient(u)
+	u.Metrics, u.Log = s.metrics, s.log
+	return u
+}
+
+// mcpClient adds what the hub's flags say.
+func (o *serveOptions) mcpClient(u upstream) client.Options {
 	u.Hub, u.Revision, u.DomainSuffix, u.SystemNamespace = o.clusterID, o.kube.revision, o.domain, o.systemNamespace
 	u.ConfigCluster = string(u.Name) == o.clusterID
 	u.Node.Pod, _ = os.Hostname() // only a name
 	u.Node.Namespace, u.Node.IP = os.Getenv("POD_NAMESPACE"), os.Getenv("POD_IP")
-	u.Metrics, u.Log = s.metrics, s.log
 	return u
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters"
 	"github.com/isthmus-mesh/isthmus/clusters/file"
+	"github.com/isthmus-mesh/isthmus/mcp/client"
 )
 
 // source finds registries of one kind and attaches them as they come and go.
@@ -28,6 +29,7 @@ type sourceDeps struct {
 	life       *settings
 	log        *slog.Logger
 	registerer prometheus.Registerer
+	upstreams  *client.Metrics                     // of all MCP servers
 	primary    func(*rest.Config)                  // told of each credential of the config cluster
 	cluster    func(model.ClusterID, *rest.Config) // told of each credential that a cluster is attached with
 }

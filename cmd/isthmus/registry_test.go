@@ -93,6 +93,31 @@ func TestIncident96RegistriesAreShown(t *testing.T) {
 	}
 }
 
+// A server of configuration can be declared as well as named by a flag, which comes first. Its token is not sent in the clear.
+func TestDeclaredMCPServer(t *testing.T) {
+	t.Parallel()
+	secrets := t.TempDir()
+	if err := os.Mkdir(filepath.Join(secrets, "mcp"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(secrets, "mcp", "token"), []byte("hush"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	declare := func(name, more string) string {
+		return strings.Replace(registryYAML(name, "xds://"+closedPort(t), more), "provider: consul", "provider: mcp", 1)
+	}
+	r := startHub(t, map[string]string{
+		"east/services.yaml": serviceYAML("east", "10.1.0.1"), "east/open.yaml": declare("open", ", credentials: {secretName: mcp}"),
+		"east/safe.yaml": declare("safe", ", credentials: {secretName: mcp}, tls: {mode: SIMPLE}"), "east/taken.yaml": declare("taken", ""),
+	}, "--cluster-id", "east", "--sync-timeout", "1s", "--registry-secrets-dir", secrets, "--mcp-upstream", "taken=xds://"+closedPort(t))
+	r.untilReady(t)
+	r.log.until(t, "a token that is not sent", func() bool { return strings.Contains(registryOf(t, r, "open").Reason, "needs TLS") })
+	r.log.until(t, "a server that is tried", func() bool { return strings.Contains(registryOf(t, r, "safe").Reason, "refused") })
+	if x := registryOf(t, r, "taken"); x.DeclaredBy != nil || x.Provider != "mcp" {
+		t.Errorf("%+v", x)
+	}
+}
+
 // Secrets in a folder are followed, and a registry that can't be reached hurts nobody and comes and goes with its declaration.
 func TestRegistrySecretsInAFolder(t *testing.T) {
 	t.Parallel()

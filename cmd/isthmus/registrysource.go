@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/analysis"
+	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/clusters"
 	"github.com/isthmus-mesh/isthmus/clusters/consul"
 	"github.com/isthmus-mesh/isthmus/clusters/dns"
@@ -23,6 +27,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/clusters/registries"
 	"github.com/isthmus-mesh/isthmus/clusters/static"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
+	"github.com/isthmus-mesh/isthmus/mcp/client"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/secrets"
 )
@@ -66,7 +71,7 @@ func newRegistrySource(d sourceDeps) source {
 		Lifecycle: d.life.Lifecycle, Scope: d.opts.declarations(), Keep: s.keep, Forget: s.forget, Log: d.log,
 		Make: map[model.ProviderID]func(registries.Plan) (model.Registry, error){
 			model.ProviderConsul: s.guarded(s.consul), model.ProviderNacos: s.guarded(s.nacos),
-			model.ProviderStatic: s.static, model.ProviderStaticDNS: s.static,
+			model.ProviderMCP: s.mcp, model.ProviderStatic: s.static, model.ProviderStaticDNS: s.static,
 		},
 	}
 	if d.opts.registries.secretsDir != "" || d.opts.kube.hasPrimary() {
@@ -80,7 +85,11 @@ func newRegistrySource(d sourceDeps) source {
 
 // declarations says which objects declare registries.
 func (o *serveOptions) declarations() registries.Scope {
-	return registries.Scope{SystemNamespace: o.systemNamespace, ConfigCluster: model.ClusterID(o.clusterID)}
+	s := registries.Scope{SystemNamespace: o.systemNamespace, ConfigCluster: model.ClusterID(o.clusterID), Reserved: map[model.ShardKey]string{}}
+	for _, u := range o.mcp.parsed {
+		s.Reserved[model.ShardKey{Provider: model.ProviderMCP, Cluster: u.Name}] = "--mcp-upstream"
+	}
+	return s
 }
 
 // Scan implements source.
@@ -176,6 +185,9 @@ func (s *registrySource) keep(r model.Registry, first bool) model.Registry {
 // forget drops what is known of a registry that was detached.
 func (s *registrySource) forget(k model.ShardKey) {
 	s.metrics.Forget(k.String())
+	if k.Provider == model.ProviderMCP {
+		s.upstreams.Forget(k.Cluster)
+	}
 	s.held.DeleteLabelValues(k.String())
 	if s.store != nil {
 		s.store.Forget(k)
@@ -235,6 +247,31 @@ func (s *registrySource) consul(p registries.Plan, log *slog.Logger) (model.Regi
 
 func (s *registrySource) nacos(p registries.Plan, log *slog.Logger) (model.Registry, error) {
 	return nacos.New(nacos.Options{Name: p.Key.Cluster, Spec: p.Spec, Access: p.Access, Resolver: s.resolver, Metrics: s.metrics, Log: log})
+}
+
+// mcp gives a registry without what holds removals back: the client itself tells an empty answer from a real one.
+func (s *registrySource) mcp(p registries.Plan) (model.Registry, error) {
+	u := upstream{Name: p.Key.Cluster, Token: p.Access.Token, TrustDomain: s.opts.trustDomain}
+	encrypted := false
+	for _, a := range p.Spec.Addresses {
+		scheme, rest, ok := strings.Cut(a, "://")
+		if !ok {
+			rest = a
+		}
+		if encrypted = encrypted || scheme == "tls" || scheme == "xdss" || scheme == "grpcs"; rest != "" {
+			u.Addresses = append(u.Addresses, strings.TrimSuffix(rest, "/"))
+		}
+	}
+	t := cmp.Or(p.Spec.TLS, &api.TLS{})
+	if t.Mode != api.TLSDisabled && (encrypted || t.Mode != "") {
+		u.TLS = &client.TLS{CA: string(p.Access.CA), Cert: string(p.Access.Cert), Key: string(p.Access.Key), ServerName: t.ServerName, Insecure: t.InsecureSkipVerify}
+	}
+	if u.Token != "" && u.TLS == nil {
+		return nil, errors.New("its token needs TLS: it would be sent in the clear")
+	}
+	u = s.opts.mcpClient(u)
+	u.Metrics, u.Log, u.Revision = s.upstreams, s.log, cmp.Or(p.Spec.MCP.Revision, u.Revision)
+	return client.New(u), nil
 }
 
 func (s *registrySource) static(p registries.Plan) (model.Registry, error) {

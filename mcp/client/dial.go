@@ -21,20 +21,21 @@ import (
 // TLS is how a server is verified, and what it is shown. Files are read for each connection, so that they may rotate.
 type TLS struct {
 	CA         string // file of the authorities that vouch for the server, or their PEM itself; those of the machine if empty
-	Cert, Key  string // files of what the client shows (mutual TLS); nothing if empty
+	Cert, Key  string // files of what the client shows (mutual TLS), or their PEM itself; nothing if empty
 	ServerName string // that the server must have a certificate for; the host of the address if empty
 	// SubjectAltNames are those of which the certificate must have one, in place of the server name.
 	SubjectAltNames []string
 	Insecure        bool // the server is not verified
 }
 
-const pemStart = "-----BEGIN"
+// isPEM tells PEM from the names of files.
+func isPEM(s string) bool { return strings.HasPrefix(strings.TrimSpace(s), "-----BEGIN") }
 
 func (t *TLS) config() (*tls.Config, error) {
 	c := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.Insecure, MinVersion: tls.VersionTLS12}
 	if t.CA != "" {
 		pem := []byte(t.CA)
-		if !strings.HasPrefix(strings.TrimSpace(t.CA), pemStart) {
+		if !isPEM(t.CA) {
 			var err error
 			if pem, err = os.ReadFile(t.CA); err != nil {
 				return nil, fmt.Errorf("authorities of the server: %w", err)
@@ -45,7 +46,11 @@ func (t *TLS) config() (*tls.Config, error) {
 		}
 	}
 	if t.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		load := tls.LoadX509KeyPair
+		if isPEM(t.Cert) {
+			load = func(cert, key string) (tls.Certificate, error) { return tls.X509KeyPair([]byte(cert), []byte(key)) }
+		}
+		pair, err := load(t.Cert, t.Key)
 		if err != nil {
 			return nil, fmt.Errorf("certificate of the client: %w", err)
 		}
@@ -108,6 +113,17 @@ func (file bearer) GetRequestMetadata(context.Context, ...string) (map[string]st
 // RequireTransportSecurity implements credentials.PerRPCCredentials.
 func (bearer) RequireTransportSecurity() bool { return true }
 
+// token is a bearer token itself.
+type token string
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (t token) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(t)}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials.
+func (token) RequireTransportSecurity() bool { return true }
+
 // keepAlive has the machine find out soon that the other one is gone, which costs the server nothing.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}
 
@@ -128,6 +144,9 @@ func (o *Options) dial(address string) (*grpc.ClientConn, error) {
 		// Servers need not bear more pings than one in 5 minutes; see keepAlive.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 5*time.Minute + 10*time.Second, Timeout: 20 * time.Second}),
 		grpc.WithDisableServiceConfig(), grpc.WithUserAgent("isthmus"),
+	}
+	if o.Token != "" {
+		opts = append(opts, grpc.WithPerRPCCredentials(token(o.Token)))
 	}
 	if o.TokenFile != "" {
 		opts = append(opts, grpc.WithPerRPCCredentials(bearer(o.TokenFile)))

@@ -19,6 +19,7 @@ type Options struct {
 	Addresses []string
 	TLS       *TLS   // nil: plaintext
 	TokenFile string // file of a bearer token, read for each stream; needs TLS
+	Token     string // the same itself, in place of a file
 	NoDelta   bool   // the state of the world is asked for first, not a delta stream
 
 	Node     Node
