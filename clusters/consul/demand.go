@@ -7,12 +7,21 @@ import (
 )
 
 // assign decides which services are watched: all if requests may wait for so many at once, else as many as that leaves when
-// the tables are followed too, for the others.
+// the tables are followed too, for the others. None is before the first sync: an instance that is to be replaced may hold as
+// many connections as the agent grants to one address.
 func (r *run) assign(ctx context.Context) {
 	if r.assigned {
 		return
 	}
 	r.assigned = true
+	if !r.synced {
+		for _, s := range r.sorted() {
+			if !s.settled {
+				r.ask(s)
+			}
+		}
+		return
+	}
 	room := r.most - len(r.scopes) - r.readers
 	if r.shared = len(r.services) > room; r.shared {
 		room -= tables * len(r.scopes)
@@ -32,7 +41,8 @@ func (r *run) assign(ctx context.Context) {
 	}
 	for _, s := range all[:room] {
 		if s.watcher == nil {
-			s.watcher = r.start(ctx, func(ctx context.Context) { r.watch(ctx, s) })
+			from := s.index // of what is known of it
+			s.watcher = r.start(ctx, func(ctx context.Context) { r.watch(ctx, s, from) })
 			r.watched++
 		}
 	}
@@ -74,7 +84,7 @@ func (r *run) ahead() (job, bool) {
 	for len(r.queue) > 0 {
 		s := r.queue[0]
 		switch {
-		case s.missing:
+		case s.missing, s.hidden:
 			return job{of: s}, true
 		case s.watcher == nil:
 			return job{of: s, known: s.index}, true
@@ -122,13 +132,31 @@ const tick = 20 * time.Millisecond
 
 // pace goes on with the sweeps, and sets the timer for what is next.
 func (r *run) pace(now time.Time) {
-	next := time.Hour
+	next := r.again(now)
 	for _, s := range r.scopes {
 		if r.shared && s.listed {
 			next = min(next, r.advance(s, now))
 		}
 	}
 	r.wake.Reset(next)
+}
+
+// again has services read once more that could not be, and are not watched or would wait for a change, and gives the time until the
+// next time.
+func (r *run) again(now time.Time) time.Duration {
+	if len(r.troubled) == 0 {
+		return time.Hour
+	}
+	if since := now.Sub(r.retried); since < r.refresh() {
+		return r.refresh() - since
+	}
+	r.retried = now
+	for s := range r.troubled {
+		if s.watcher == nil || s.hidden {
+			r.ask(s)
+		}
+	}
+	return r.refresh()
 }
 
 // advance goes on with the sweep of a scope, and gives the time until it does again.

@@ -90,9 +90,9 @@ func (r *run) read(ctx context.Context, s *service, index, known uint64) reading
 	return out
 }
 
-// watch follows a service until ctx ends.
-func (r *run) watch(ctx context.Context, s *service) {
-	var index, known uint64
+// watch follows a service, from an index on, until ctx ends.
+func (r *run) watch(ctx context.Context, s *service, index uint64) {
+	known := index
 	failures := 0
 	for bucket := r.opts.Timing.bucket(); bucket.Wait(ctx) == nil; {
 		got := r.read(ctx, s, index, known)

@@ -31,6 +31,7 @@ type run struct {
 	assigned bool // it is decided which are
 	synced   bool
 	began    time.Time
+	retried  time.Time    // when those with a problem were last read again
 	said     model.Status // last
 	wake     *time.Timer  // for sweeps
 }
@@ -151,8 +152,8 @@ func (r *run) turn(ctx context.Context) bool {
 	select {
 	case e := <-r.events:
 		e.apply(ctx, r)
-		r.assign(ctx)
 		r.publish()
+		r.assign(ctx)
 		r.report()
 	case jobs <- j:
 		r.queue = r.queue[1:]
@@ -401,7 +402,7 @@ func (r *run) publish() {
 	}
 	slices.SortFunc(all, func(a, b foreign.Service) int { return strings.Compare(a.Key, b.Key) })
 	r.pub.Replace(all)
-	r.synced = true
+	r.synced, r.assigned = true, false
 }
 
 // sorted are all services, in an order that stays.

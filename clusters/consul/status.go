@@ -14,13 +14,15 @@ func (r *run) report() {
 	s := model.Status{State: model.StateLive}
 	var reasons []string
 	hidden, late := 0, 0
+	nothing := !r.synced && len(r.troubled) > 0 && len(r.troubled) == len(r.services)
 	for v := range r.troubled {
 		if v.problem.Reason != "" {
 			s.Problems = append(s.Problems, v.problem)
 		}
-		if v.hidden && (v.last != nil || !r.synced) {
+		if v.hidden && v.last != nil {
 			hidden++
 		}
+		nothing = nothing && v.hidden
 		if v.late {
 			late++
 		}
@@ -32,6 +34,9 @@ func (r *run) report() {
 		if of.more > 0 {
 			s.Problems = append(s.Problems, model.Problem{Item: "limits.maxServices", Reason: fmt.Sprintf("%d services are not read: there are more than that", of.more), Since: r.began})
 		}
+	}
+	if nothing {
+		reasons = append(reasons, errNothing.text)
 	}
 	if hidden > 0 && len(reasons) == 0 {
 		reasons = append(reasons, fmt.Sprintf("the token may not see %d services that were seen before: what was known of them stays", hidden))
