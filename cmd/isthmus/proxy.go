@@ -18,7 +18,7 @@ import (
 
 func newProxy(now func() time.Time) *cobra.Command {
 	c := &cobra.Command{Use: "proxy", Short: "The proxies that are connected to a hub"}
-	c.AddCommand(newProxyList(now), newProxyConfig(now))
+	c.AddCommand(newProxyList(now), newProxyConfig(now), newProxyGateways(now))
 	return c
 }
 
@@ -138,6 +138,46 @@ routes or all; PROXY is POD.NAMESPACE or a full node id. -o json prints it as En
 	c.Flags().StringVar(&cluster, "cluster", "", "the proxy's cluster, when two have proxies of that name")
 	v.bind(c)
 	return c
+}
+
+func newProxyGateways(now func() time.Time) *cobra.Command {
+	v := &view{now: now}
+	var cluster string
+	c := &cobra.Command{
+		Use:   "gateways PROXY",
+		Short: "Show which servers of Gateways a router serves, and why not the others",
+		Long: `Show each server of the Gateways that select a router, in the order in which they claim ports and hosts: the oldest
+Gateway first. PROXY is POD.NAMESPACE or a full node id.`,
+		Example: "  isthmus proxy gateways gateway-1.edge\n  isthmus proxy gateways gateway-1.edge -o json",
+		Args:    words("PROXY"),
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		q := url.Values{"proxyID": {args[0]}}
+		if cluster != "" {
+			q.Set("cluster", cluster)
+		}
+		return v.print(c, "/debug/gateways", q, func(w io.Writer, raw []byte) error {
+			servers, err := decode[[]debug.GatewayServer](raw)
+			if err != nil {
+				return err
+			}
+			return gatewaysTable(servers, v.wide()).Write(w)
+		})
+	}
+	c.Flags().StringVar(&cluster, "cluster", "", "the proxy's `CLUSTER`, when two have proxies of that name")
+	v.bind(c)
+	return c
+}
+
+func gatewaysTable(servers []debug.GatewayServer, wide bool) *output.Table {
+	t := &output.Table{Header: []string{"GATEWAY", "SERVER", "PORT", "PROTOCOL", "HOSTS", "LISTENER", "NOT-SERVED", "CLUSTER", "ROUTES", "ROUTE-TABLE"}}
+	for _, s := range servers {
+		t.Add(s.Gateway, fmt.Sprint(s.Server), fmt.Sprint(s.Port), s.Protocol, join(s.Hosts), s.Listener, s.Reason, s.Cluster, join(s.Routes), s.Table)
+	}
+	if !wide {
+		t.Drop(3)
+	}
+	return t
 }
 
 func writeDump(w io.Writer, kind string, raw []byte) error {

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
@@ -18,5 +22,28 @@ func TestRoutesColumn(t *testing.T) {
 		if got := column(p, "rds"); got != c.want || column(p, "cds") != "SYNCED" {
 			t.Errorf("%+v shows as %q", c, got)
 		}
+	}
+}
+
+// TestProxyGateways: who is not served says why; a router without Gateways has a table without rows.
+func TestProxyGateways(t *testing.T) {
+	t.Parallel()
+	answer, err := os.ReadFile("debug/testdata/gateways.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"proxy-gateways": string(answer), "proxy-gateways-none": "[]"} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Server", debug.ServerName)
+			if r.URL.Path == "/debug/gateways" && r.URL.Query().Get("proxyID") == "gateway-1.edge" {
+				io.WriteString(w, text)
+			}
+		}))
+		got := command(t, "proxy", "gateways", "gateway-1.edge", "-o", "wide", "--hub", s.URL)
+		s.Close()
+		if got.code != exitOK {
+			t.Errorf("exit code %d: %s", got.code, got.stderr)
+		}
+		compare(t, name+".golden", got.stdout)
 	}
 }

@@ -49,6 +49,7 @@ func Paths() []Path {
 		{"/debug/push_status", "the newest version, what made it, and resources that could not be generated", (*handler).pushStatus},
 		{"/debug/connections", "connected proxies", (*handler).connections},
 		{"/debug/syncz", "per proxy and type, the nonce sent and the nonce acknowledged", (*handler).sync},
+		{"/debug/gateways", "what becomes of each server of the Gateways that select a router: ?proxyID=PROXY", (*handler).gateways},
 		{"/debug/config_dump", "what a proxy is sent, as Envoy's admin would show it: ?proxyID=PROXY[&types=cds,eds,lds,rds]", (*handler).configDump},
 	}
 }
