@@ -182,9 +182,10 @@ func TestFederatedSourcesSayWhyTheyGiveNothing(t *testing.T) {
 		s.Source.Object.Namespace = "far"
 	}
 	local := func(s *model.Service) { s.ClusterLocal = true }
+	nobodys := func(s *model.Service) { s.ExportTo = []string{"~"} }
 	rows := []model.Object{
 		entry(c1, "dns", withResolution(model.DNSLB)), named, service(c1, "hidden", elsewhere), service(c1, "local", local), service(c1, "empty"),
-		service(c1, "ports", withPorts(port("x", 1), port("y", 2))), slice(c1, "ports", "p", "10.0.0.9"), service(c1, "w"), slice(c1, "w", "w", "10.0.0.3"),
+		service(c1, "ports", withPorts(port("x", 1), port("y", 2))), slice(c1, "ports", "p", "10.0.0.9"), service(c1, "w"), slice(c1, "w", "w", "10.0.0.3"), service(c1, "own", nobodys), slice(c1, "own", "own", "10.0.0.4"),
 	}
 	zero := uint32(0)
 	for _, tc := range []struct {
@@ -204,6 +205,7 @@ func TestFederatedSourcesSayWhyTheyGiveNothing(t *testing.T) {
 		{api.FederatedSource{Selector: map[string]string{"app": "none"}}, "NoEndpoints no workload of the namespace ns has the labels app=none"},
 		{hostSource("other.global"), "NoService no service has the host other.global"}, // another FederatedService is no source
 		{hostSource(host("w") + "."), ""},
+		{hostSource(host("own")), ""}, // of the same namespace
 	} {
 		t.Run(tc.want, func(t *testing.T) {
 			t.Parallel()
@@ -446,7 +448,7 @@ func TestScrubChecksFederatedServices(t *testing.T) {
 		h.Attach(registry(c1, rows...))
 		h.start()
 		h.quiet()
-		time.Sleep(time.Hour)
+		time.Sleep(time.Minute)
 		got := gather(t, reg)
 		if got["isthmus_scrub_services_total"] < 300 || got["isthmus_scrub_drift_total"] != 0 {
 			t.Errorf("%v services checked, %v differ", got["isthmus_scrub_services_total"], got["isthmus_scrub_drift_total"])
