@@ -151,7 +151,7 @@ func (c *Client) kindOf(out runtime.Object) (metav1.TypeMeta, error) {
 // check compares kinds. Servers leave out the version of what they tell of kinds.
 func (h head) check(want metav1.TypeMeta) error {
 	if h.Kind != want.Kind || h.APIVersion != want.APIVersion && (h.APIVersion != "" || !strings.HasPrefix(h.Kind, "API")) {
-		return fmt.Errorf("it is a %q of %q", clip(h.Kind), clip(h.APIVersion))
+		return fmt.Errorf("it is a %q of %q", Clip(h.Kind), Clip(h.APIVersion))
 	}
 	return nil
 }
@@ -237,7 +237,7 @@ func (h *head) json(ctx context.Context, body []byte, item func([]byte) error) e
 		}
 		key, _ := name.(string)
 		if seen[key] || len(seen) > 100 {
-			return fmt.Errorf("field %q is there twice, or one of too many", clip(key))
+			return fmt.Errorf("field %q is there twice, or one of too many", Clip(key))
 		}
 		seen[key] = true
 		if err := h.field(ctx, dec, key, item); err != nil {

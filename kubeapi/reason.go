@@ -75,7 +75,7 @@ func (c *Contact) unreached(err error) string {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &dns):
-		return "the name " + clip(dns.Name) + " can't be resolved: check the address of the API server in the kubeconfig, and the hub's DNS"
+		return "the name " + Clip(dns.Name) + " can't be resolved: check the address of the API server in the kubeconfig, and the hub's DNS"
 	case utilnet.IsConnectionRefused(err):
 		return c.host + " refuses connections: check that the API server runs, and its address in the kubeconfig"
 	case errors.As(err, &unknown):
@@ -87,7 +87,7 @@ func (c *Contact) unreached(err error) string {
 	case errors.As(err, &invalid):
 		return "the certificate of " + c.host + " is not valid"
 	case errors.As(err, &alert):
-		return c.host + " refuses the TLS connection (" + clip(alert.Error()) + "): check the client certificate in the kubeconfig"
+		return c.host + " refuses the TLS connection (" + Clip(alert.Error()) + "): check the client certificate in the kubeconfig"
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return c.host + " does not speak TLS: check the scheme and the port of the API server in the kubeconfig"
 	case timedOut(err):
@@ -101,7 +101,7 @@ func (c *Contact) unreached(err error) string {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	return c.host + " can't be reached: " + clip(err.Error())
+	return c.host + " can't be reached: " + Clip(err.Error())
 }
 
 func timedOut(err error) bool {
@@ -115,10 +115,11 @@ func hostOf(address string) string {
 	if u, err := url.Parse(address); err == nil && u.Host != "" {
 		return u.Host
 	}
-	return clip(address)
+	return Clip(address)
 }
 
-func clip(s string) string {
+// Clip shortens a text for messages.
+func Clip(s string) string {
 	if len(s) > 64 {
 		return s[:64] + "…"
 	}

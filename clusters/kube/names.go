@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
 
 // validDNS checks a DNS name: labels of letters, digits, "-" and "_", 253 characters at most. Unlike
@@ -72,9 +73,4 @@ func shownKey(k model.ObjectKey) string {
 	return fmt.Sprintf("%s/%q/%q", k.Kind, clip(k.Namespace), clip(k.Name))
 }
 
-func clip(s string) string {
-	if len(s) > 64 {
-		return s[:64] + "…"
-	}
-	return s
-}
+func clip(s string) string { return kubeapi.Clip(s) }

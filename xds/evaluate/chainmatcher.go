@@ -81,21 +81,5 @@ func input(p *xdsmatcherv3.Matcher_MatcherList_Predicate_SinglePredicate, r *see
 }
 
 func textMatches(m *xdsmatcherv3.StringMatcher, v string) bool {
-	fold := func(s string) string { return s }
-	if m.GetIgnoreCase() {
-		fold = strings.ToLower
-	}
-	switch p := m.GetMatchPattern().(type) {
-	case *xdsmatcherv3.StringMatcher_Exact:
-		return fold(v) == fold(p.Exact)
-	case *xdsmatcherv3.StringMatcher_Prefix:
-		return strings.HasPrefix(fold(v), fold(p.Prefix))
-	case *xdsmatcherv3.StringMatcher_Suffix:
-		return strings.HasSuffix(fold(v), fold(p.Suffix))
-	case *xdsmatcherv3.StringMatcher_Contains:
-		return strings.Contains(fold(v), fold(p.Contains))
-	case *xdsmatcherv3.StringMatcher_SafeRegex:
-		return wholly(p.SafeRegex.GetRegex(), v)
-	}
-	return false
+	return matchesText(m, m.GetSafeRegex().GetRegex(), v)
 }

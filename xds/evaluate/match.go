@@ -106,23 +106,34 @@ func matchesParameter(q *routev3.QueryParameterMatcher, v string, there bool) bo
 }
 
 func matchesString(m *matcherv3.StringMatcher, v string) bool {
+	return matchesText(m, m.GetSafeRegex().GetRegex(), v)
+}
+
+// textPattern is a matcher of text, of Envoy's own or of the xDS matchers'. Only a whole text may be empty.
+type textPattern interface {
+	GetExact() string
+	GetPrefix() string
+	GetSuffix() string
+	GetContains() string
+	GetIgnoreCase() bool
+}
+
+func matchesText(m textPattern, regex, v string) bool {
 	fold := func(s string) string { return s }
-	if m.IgnoreCase {
+	if m.GetIgnoreCase() {
 		fold = strings.ToLower
 	}
-	switch p := m.MatchPattern.(type) {
-	case *matcherv3.StringMatcher_Exact:
-		return fold(v) == fold(p.Exact)
-	case *matcherv3.StringMatcher_Prefix:
-		return strings.HasPrefix(fold(v), fold(p.Prefix))
-	case *matcherv3.StringMatcher_Suffix:
-		return strings.HasSuffix(fold(v), fold(p.Suffix))
-	case *matcherv3.StringMatcher_Contains:
-		return strings.Contains(fold(v), fold(p.Contains))
-	case *matcherv3.StringMatcher_SafeRegex:
-		return wholly(p.SafeRegex.GetRegex(), v)
+	switch {
+	case regex != "":
+		return wholly(regex, v)
+	case m.GetPrefix() != "":
+		return strings.HasPrefix(fold(v), fold(m.GetPrefix()))
+	case m.GetSuffix() != "":
+		return strings.HasSuffix(fold(v), fold(m.GetSuffix()))
+	case m.GetContains() != "":
+		return strings.Contains(fold(v), fold(m.GetContains()))
 	}
-	return false
+	return fold(v) == fold(m.GetExact())
 }
 
 // rewritten gives the path with a new prefix, or with what an expression finds substituted.
