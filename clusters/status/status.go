@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
 )
 
 // Object is what the hub makes of one object.
@@ -20,6 +21,9 @@ type Object struct {
 	Generation int64 // of the object, that was looked at; 0 if it is not known
 	Refused    bool  // it is not in force, or an older version of it is
 	Findings   []model.Finding
+	// Status is the whole status of a kind of ours, as a struct; nil for kinds of Istio, whose status is made of the rest. The times of its
+	// conditions are the writer's.
+	Status any
 }
 
 // resources are where an API server has the kinds that have a status.
@@ -33,6 +37,8 @@ var resources = map[string]schema.GroupVersionResource{
 	model.ConfigProxyConfig:        {Group: "networking.istio.io", Version: "v1beta1", Resource: "proxyconfigs"},
 	model.ConfigPeerAuthentication: {Group: "security.istio.io", Version: "v1", Resource: "peerauthentications"},
 	model.ConfigTelemetry:          {Group: "telemetry.istio.io", Version: "v1", Resource: "telemetries"},
+	model.ConfigRegistry:           {Group: api.Group, Version: api.Version, Resource: "registries"},
+	model.ConfigFederatedService:   {Group: api.Group, Version: api.Version, Resource: "federatedservices"},
 }
 
 // Has reports whether objects of a kind have a status that is written.
@@ -79,6 +85,9 @@ func (o *Object) messages() []any {
 
 // patch gives what makes the status of an object say what it is to say; nil if it does already.
 func (o *Object) patch(have *unstructured.Unstructured, now time.Time) ([]byte, error) {
+	if o.Status != nil {
+		return o.whole(have, now)
+	}
 	conditions, _, _ := unstructured.NestedSlice(have.Object, "status", "conditions")
 	want := o.condition(now)
 	at := slices.IndexFunc(conditions, func(c any) bool { m, ok := c.(map[string]any); return ok && m["type"] == Accepted })
@@ -117,5 +126,5 @@ func equal(a, b []any) bool {
 
 // same reports whether nothing has to be written anew.
 func (o *Object) same(p *Object) bool {
-	return o.Generation == p.Generation && o.Refused == p.Refused && reflect.DeepEqual(o.Findings, p.Findings)
+	return o.Generation == p.Generation && o.Refused == p.Refused && reflect.DeepEqual(o.Findings, p.Findings) && reflect.DeepEqual(o.Status, p.Status)
 }

@@ -75,7 +75,9 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 	})
 	h.findings = &debug.Findings{Snapshot: h.snapshots.Current, Now: time.Now, More: o.declarationFindings}
 	if o.writeStatus {
-		h.status = newStatusWriter(o, h.findings, log)
+		h.status = newStatusWriter(o, h.findings, func(pc *pushcontext.PushContext) []debug.Registry {
+			return debug.Registries(h.controller.Shards(), pc, h.declared())
+		}, log)
 	}
 	h.metrics.MustRegister(
 		h.findings,

@@ -24,6 +24,8 @@ const statusEvery = 2 * time.Second
 type statusWriter struct {
 	writer    *status.Writer
 	findings  *debug.Findings
+	foreign   func(*pushcontext.PushContext) []debug.Registry
+	statuses  registryStatuses
 	namespace string
 	replica   string
 	log       *slog.Logger
@@ -31,8 +33,9 @@ type statusWriter struct {
 	primary   chan *rest.Config // cap 1: the newest credential of the config cluster
 }
 
-func newStatusWriter(o *serveOptions, f *debug.Findings, log *slog.Logger) *statusWriter {
+func newStatusWriter(o *serveOptions, f *debug.Findings, foreign func(*pushcontext.PushContext) []debug.Registry, log *slog.Logger) *statusWriter {
 	return &statusWriter{
+		foreign: foreign, statuses: registryStatuses{now: time.Now},
 		writer: status.New(status.Options{Log: log}), findings: f, namespace: o.systemNamespace, replica: replicaName(), log: log,
 		wake: make(chan struct{}, 1), primary: make(chan *rest.Config, 1),
 	}
@@ -145,9 +148,16 @@ func (s *statusWriter) objects(pc *pushcontext.PushContext) map[model.ClusterID]
 		}
 		return all[k]
 	}
+	said := map[model.Source][]model.Finding{}
+	for _, f := range s.findings.List() {
+		k := model.Source{Shard: f.Source.Shard, Object: f.Source.Object}
+		said[k] = append(said[k], f.Finding)
+	}
+	foreign := s.foreign(pc)
+	s.statuses.begin()
 	for _, c := range pc.Configs {
 		if o := at(c.Source); o != nil {
-			o.Generation, o.Refused = c.Generation, c.Refused
+			o.Generation, o.Refused, o.Status = c.Generation, c.Refused, s.own(pc, c, foreign, said)
 		}
 	}
 	for v := range pc.Services() { // ServiceEntries

@@ -73,8 +73,11 @@ func Registries(shards []pushcontext.ShardInfo, pc *pushcontext.PushContext, dec
 	for _, d := range declared {
 		by[d.Key] = d
 	}
-	endpoints := endpointsOf(pc)
 	out := []Registry{}
+	if !slices.ContainsFunc(shards, func(s pushcontext.ShardInfo) bool { return s.Key.Provider.Foreign() }) {
+		return out
+	}
+	endpoints := endpointsOf(pc)
 	for _, s := range shards {
 		if !s.Key.Provider.Foreign() {
 			continue
