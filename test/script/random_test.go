@@ -289,12 +289,24 @@ func (h *historian) routes(pick func(...string) string, ns, svc string) string {
 		pick("v1", "v2", "v3"), ns, pick(svc, "x.mesh", "*.mesh", "nowhere.example", "*.ns1.svc.cluster.local"), pick("*", "*", ".", "ns1"), rule(pick("/1", "/2")), rule(pick("/3", "/4")))
 }
 
+// federated makes a FederatedService of services, of workloads and of what is not there.
+func (h *historian) federated(pick func(...string) string, ns, svc string) string {
+	source := func(name string) string {
+		return fmt.Sprintf("{name: %s, %s%s, weight: %s, priority: %s}", name, pick("host: "+svc+"."+ns+".svc.cluster.local", "host: x.mesh", "host: "+pick("s1", "s2")+".ns1.svc.cluster.local", "selector: {app: "+svc+"}"),
+			pick("", "", ", clusters: [c1, c2]", ", registries: [kubernetes/c1]", ", ports: {http: {name: http}}"), pick("1", "0", "5"), pick("0", "1"))
+	}
+	return fmt.Sprintf(`{apiVersion: isthmus.io/v1alpha1, kind: FederatedService, metadata: {name: %s, namespace: %s}, spec: {host: %s, exportTo: ["%s"], policy: %s, ports: [{name: http, number: %s, protocol: %s}], sources: [%s, %s, {name: c, host: x.mesh}]}}`,
+		pick("f1", "f2"), ns, pick("one.mesh", "x.mesh", "s1.ns1.svc.cluster.local", "s2.ns2.svc.cluster.local"), pick("*", "*", "."), pick("union", "failover", "weighted"), pick("80", "90"), pick("HTTP", "TCP"), source("a"), source("b"))
+}
+
 // object makes one random object of a small world.
 func (h *historian) object() []kube.Object {
 	pick := func(s ...string) string { return s[h.r.IntN(len(s))] }
 	ns, svc, ip := pick("ns1", "ns2"), pick("s1", "s2", "s3"), fmt.Sprint("10.0.0.", h.r.IntN(6))
 	text := ""
-	switch h.r.IntN(11) {
+	switch h.r.IntN(13) {
+	case 11, 12:
+		text = h.federated(pick, ns, svc)
 	case 8:
 		text = h.routes(pick, ns, svc)
 	case 9:
