@@ -18,7 +18,7 @@ func (c *config) contradicts(got *evaluate.Result, a ask) string {
 		return contradicts(got, a, "the Gateway", c.findAtGateway(a))
 	}
 	host, known := c.meant(a)
-	v := c.routesOf(host)
+	v := c.inForce(host, a.port)
 	if !known {
 		v = c.besideServices(host, a.port)
 	}
@@ -160,6 +160,17 @@ func (c *config) serves(v *virtualService, port int) bool {
 // sees reports whether the client sees, at a port, a service whose host is of some kind.
 func (c *config) sees(port int, kind func(host string) bool) bool {
 	return slices.ContainsFunc(c.services, func(s *service) bool { return c.imported(s.ns, s.host(), port) && kind(s.host()) })
+}
+
+// inForce gives, of the VirtualServices with the very host of a service, the oldest that says something of the port; else what
+// routesOf gives.
+func (c *config) inForce(host string, port int) *virtualService {
+	for _, v := range c.virtual {
+		if slices.ContainsFunc(v.hosts, func(h string) bool { return complete(h) == host }) && slices.ContainsFunc(v.rules, func(r rule) bool { return r.atPort(port) }) {
+			return v
+		}
+	}
+	return c.routesOf(host)
 }
 
 // routesOf gives the oldest VirtualService with the very host of a service, else the one with the wildcard.

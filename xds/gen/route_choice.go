@@ -3,6 +3,7 @@ package gen
 import (
 	"iter"
 	"slices"
+	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	networking "istio.io/api/networking/v1alpha3"
@@ -10,15 +11,26 @@ import (
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
-// virtualServiceFor gives the VirtualService in force for a class at a port, of those for one host in their order:
-// the first that the namespace may use and the Sidecar imports there. Nil if there is none.
-func virtualServiceFor(list []*pushcontext.VirtualService, c Class, port uint16) *pushcontext.VirtualService {
-	for _, v := range list {
-		if v.Export.Includes(c.Namespace) && importsRoute(c.Scope, v, port) {
+// virtualServiceFor gives the VirtualService in force for HTTP requests of a class to a service at a port: the first that the
+// namespace may use and the Sidecar imports there. Of several with the very host, those that say nothing of such requests
+// leave them to the next, as with Istio. Nil if there is none.
+func virtualServiceFor(s *pushcontext.ShapeView, c Class, port uint16) (first *pushcontext.VirtualService) {
+	several := len(s.VirtualServices) > 1 && !strings.HasPrefix(s.Key.Host, "*")
+	for _, v := range s.VirtualServices {
+		if !v.Export.Includes(c.Namespace) || !importsRoute(c.Scope, v, port) {
+			continue
+		}
+		if first == nil {
+			first = v
+		}
+		if !several || !slices.Contains(v.Hosts, s.Key.Host) {
+			break
+		}
+		if routeKeyOf(v, c).applies(port) {
 			return v
 		}
 	}
-	return nil
+	return first
 }
 
 // importsRoute reports whether an egress listener for the port imports a VirtualService.
@@ -113,7 +125,7 @@ type routeKey struct {
 func routesFor(s *pushcontext.ShapeView, c Class, port uint16) routeKey {
 	var k routeKey
 	if c.Type == Sidecar {
-		k = routeKeyOf(virtualServiceFor(s.VirtualServices, c, port), c)
+		k = routeKeyOf(virtualServiceFor(s, c, port), c)
 	}
 	if len(s.Policies) > 0 && scopeOf(s).hashes {
 		k.rule = inForce(s, c)

@@ -110,6 +110,38 @@ func TestVirtualServiceInForce(t *testing.T) {
 	}
 }
 
+// Of VirtualServices with one host, the oldest that says something about HTTP at the port to the proxy is in force; one for a
+// pattern is not, where one has the very host.
+func TestOlderRulesForOthersLeaveRoom(t *testing.T) {
+	t.Parallel()
+	spec := func(name, http string) *pushcontext.VirtualService {
+		v := virtualService(t, name, http)
+		v.Hosts = []string{cartHost}
+		return v
+	}
+	stream := spec("stream", "tcp: [{route: [{destination: {host: a}}]}]")
+	port := spec("port", "http: [{match: [{port: 81}], redirect: {uri: /port}}]")
+	db := spec("db", "http: [{match: [{sourceLabels: {app: db}}], redirect: {uri: /db}}]")
+	all, late := answers(t, "all", []string{cartHost}), answers(t, "late", []string{cartHost})
+	pattern := answers(t, "pattern", []string{"*.shop.svc.cluster.local"})
+	for name, c := range map[string]struct {
+		list []*pushcontext.VirtualService
+		app  string
+		want string
+	}{
+		"the next":           {[]*pushcontext.VirtualService{stream, port, db, all, late}, "web", "→all"},
+		"one for the proxy":  {[]*pushcontext.VirtualService{stream, port, db, all, late}, "db", "→/db"},
+		"none":               {[]*pushcontext.VirtualService{stream, port}, "web", "outbound|80||cart"},
+		"none but a pattern": {[]*pushcontext.VirtualService{stream, pattern}, "web", "outbound|80||cart"},
+		"a pattern":          {[]*pushcontext.VirtualService{pattern, all}, "web", "→pattern"},
+	} {
+		v := portView(80, newMesh(), cartService(routedBy(c.list...)))
+		if got := leadsTo(routeTable(t, v, sidecar("c1", "shop", withLabels(model.Labels{"app": c.app}))))[cartHost+":80"]; got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // A VirtualService that says nothing about HTTP at a port to a proxy leaves the service as it is; one whose rules no
 // request can match does not.
 func TestRulesForOthersLeaveTheDefault(t *testing.T) {

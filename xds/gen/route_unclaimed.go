@@ -68,7 +68,7 @@ func (t *table) split(vs *pushcontext.VirtualService) (hosts []string, served bo
 				continue
 			}
 			claimed = true
-			if served = served || t.routed(i) && virtualServiceFor(s.VirtualServices, t.class, t.view.Number) == vs; served {
+			if served = served || t.routed(i) && virtualServiceFor(s, t.class, t.view.Number) == vs; served {
 				break
 			}
 		}
