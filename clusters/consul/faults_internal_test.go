@@ -264,6 +264,41 @@ func TestOneServiceCannotBeRead(t *testing.T) {
 	}
 }
 
+// A server that answers for all services but a few holds up the first sync for no more than some tries; one that fails for
+// many does.
+func TestFirstSyncWithoutAFew(t *testing.T) {
+	t.Parallel()
+	for broken, want := range map[int]int{1: 1, 2: 1, 3: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			for i := range 20 {
+				f.set(fmt.Sprintf("s%02d", i), at("10.0.0.1"))
+			}
+			f.mangle = func(r *http.Request) (*http.Response, error) {
+				for i := range broken {
+					if strings.HasSuffix(r.URL.Path, fmt.Sprintf("/s%02d", i)) {
+						return respond(500, "rpc error", 0, nil), nil
+					}
+				}
+				return nil, nil
+			}
+			w := start(t, scripted(), f)
+			time.Sleep(5 * time.Minute)
+			synctest.Wait()
+			if got := w.told(); got != want {
+				t.Errorf("%d broken: told %d times, want %d", broken, got, want)
+			}
+			w.script(nil)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if n := strings.Count(w.content(), "healthy"); n != 20 || w.state() != "live" || w.problems() != "" {
+				t.Errorf("%d broken: %d services, %s, %s", broken, n, w.state(), w.problems())
+			}
+			w.end()
+		})
+	}
+}
+
 // Another server is asked at once if one does not answer, and stays the one that is asked.
 func TestServersAreTriedInTurn(t *testing.T) {
 	o := scripted(func(s *api.RegistrySpec) { s.Addresses = []string{"one.test:8500", "two.test:8500"} })

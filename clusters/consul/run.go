@@ -74,6 +74,7 @@ type service struct {
 	missing bool // from a list that may not be complete
 	late    bool // contact was lost, and is back, and it has not been read since
 	lost    bool // for want of contact
+	failed  int  // readings in a row that brought nothing
 	problem model.Problem
 	last    *foreign.Service // nil: none is published
 	index   uint64           // of last, from a reader
@@ -107,12 +108,11 @@ func (t *task) end() {
 }
 
 func newRun(r *Registry, out model.Sink) *run {
-	n := &run{
+	return &run{
 		Registry: r, events: make(chan event), jobs: make(chan job), services: map[serviceKey]*service{},
 		troubled: map[*service]struct{}{}, began: time.Now(), wake: time.NewTimer(time.Hour),
 		pub: foreign.NewPublisher(foreign.Options{Shard: r.key, Spec: r.opts.Spec, Resolver: r.opts.Resolver, Log: r.opts.Log}, out),
 	}
-	return n
 }
 
 // loop follows the registry until ctx ends; all that it started has ended when it returns.
@@ -300,6 +300,7 @@ func (g reading) apply(_ context.Context, r *run) {
 		}
 	}
 	switch {
+	case g.err != nil && g.onDemand && s.watcher != nil: // which knows better
 	case g.err != nil:
 		r.fail(s, g.err)
 	case g.same:
@@ -320,7 +321,7 @@ func (g reading) apply(_ context.Context, r *run) {
 
 // clear notes that a service could be read.
 func (r *run) clear(s *service) {
-	s.lost, s.hidden, s.problem = false, false, model.Problem{}
+	s.lost, s.hidden, s.failed, s.problem = false, false, 0, model.Problem{}
 	delete(r.troubled, s)
 }
 
@@ -335,6 +336,7 @@ func (r *run) complain(s *service, reason string) {
 func (r *run) fail(s *service, err error) {
 	r.complain(s, "not read: "+err.Error())
 	s.index = 0
+	s.failed++
 	if s.lost = lost(err); !s.lost {
 		s.settled, s.hidden = true, refused(err)
 	} else if s.watcher == nil {
@@ -379,16 +381,24 @@ func (r *run) take(s *service, g reading) {
 	}
 }
 
+// The first sync does not wait for services that can't be read, again and again, if no more than one in few is such.
+const (
+	patient = 5
+	few     = 10
+)
+
 // publish gives the whole truth, once everything has been read.
 func (r *run) publish() {
 	if r.synced || slices.ContainsFunc(r.scopes, func(s *scopeState) bool { return !s.listed }) {
 		return
 	}
-	hidden := 0
+	hidden, hopeless := 0, 0
 	var all []foreign.Service
 	for _, s := range r.services {
 		if !s.settled {
-			return
+			if hopeless++; s.failed < patient || hopeless*few > len(r.services) {
+				return
+			}
 		}
 		if s.hidden {
 			hidden++
