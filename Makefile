@@ -24,7 +24,7 @@ servers = ISTHMUS_ENVOY="$$($(setup) envoy)"; ISTHMUS_ETCD="$$($(setup) etcd)"; 
 	export ISTHMUS_ENVOY ISTHMUS_ETCD ISTHMUS_KUBE_APISERVER
 
 .NOTPARALLEL:
-.PHONY: help build check test soak demo bench fuzz cover clean modules lint-fmt lint-vet lint-static lint-imports
+.PHONY: help build check test soak demo bench bench-registries fuzz cover clean modules lint-fmt lint-vet lint-static lint-imports
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +57,9 @@ demo: build ## a hub, backends and real Envoys for two clusters, with traffic; A
 bench: modules ## measure the budgets on synthetic members and proxies; ARGS are passed on
 	@$(setup) waiting "building bin/bench" go build -o bin/bench ./test/bench
 	@exec bin/bench $(ARGS)
+
+bench-registries: modules ## measure how changes in a real Consul and Nacos reach proxies; ARGS are passed on
+	@export ISTHMUS_CONSUL="$$($(setup) consul)" ISTHMUS_NACOS="$$($(setup) nacos)"; go run ./test/bench/registries $(ARGS)
 
 fuzz: modules ## run each fuzz target for FUZZTIME (10s)
 	@{ grep -rl --include='*_test.go' -E '^func Fuzz[A-Z0-9_]' . || true; } | xargs -r -n1 dirname | sort -u | while read -r dir; do \

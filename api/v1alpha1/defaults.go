@@ -11,7 +11,7 @@ import (
 const (
 	DefaultHold              = 5 * time.Minute
 	DefaultProtectPercent    = 50
-	DefaultRequestsPerSecond = 50
+	DefaultRequestsPerSecond = 200
 	DefaultConcurrency       = 128
 	DefaultMaxServices       = 20_000
 	DefaultMaxStale          = 10 * time.Second

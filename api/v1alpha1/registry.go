@@ -210,7 +210,7 @@ type EmptyPolicy struct {
 
 // Limits bound what a registry may cost.
 type Limits struct {
-	// RequestsPerSecond to the registry's servers; 50.
+	// RequestsPerSecond to the registry's servers; 200.
 	RequestsPerSecond int32 `json:"requestsPerSecond,omitempty"`
 	// Concurrency is how many requests may wait for an answer at once (Consul's blocking queries are such); 128.
 	Concurrency int32 `json:"concurrency,omitempty"`
