@@ -45,7 +45,7 @@ func (k *kubeOptions) bind(f *pflag.FlagSet) {
 	f.StringVar(&k.configFrom, "config-from", fromPrimary, "where Istio configuration is read: primary (the config cluster) or all; WorkloadEntries are read everywhere")
 	f.StringVar(&k.revision, "revision", "", "`REVISION` of Istio whose settings count: those of the ConfigMap istio-REVISION in place of istio, in every cluster")
 	f.BoolVar(&k.mcs, "mcs", false, "only services with a ServiceExport cross clusters (Multi-Cluster Services API)")
-	f.StringVar(&k.stateDir, "state-dir", "", "`DIR` to keep what clusters said last: served after a restart while their API servers can't be reached")
+	f.StringVar(&k.stateDir, "state-dir", "", "`DIR` to keep what clusters and registries said last: served after a restart while they can't be reached")
 	f.StringVar(&k.insecure, "insecure-kubeconfig-options", "", "`LIST` of what kubeconfigs of remote clusters may use: "+strings.Join(secrets.AllowNames(), ","))
 	f.Float32Var(&k.qps, "kubernetes-api-qps", secrets.DefaultQPS, "requests per second to each API server at most")
 	f.IntVar(&k.burst, "kubernetes-api-burst", secrets.DefaultBurst, "how many of them at once")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"regexp"
 	"time"
 
@@ -147,8 +148,8 @@ func (o *serveOptions) check() error {
 	switch {
 	case o.dir == "" && !o.kube.any() && len(o.mcp.upstreams) == 0:
 		return usageError("there is nothing to serve: name the config cluster with --kubeconfig, kubeconfigs with --clusters-dir, a folder with one folder per cluster with --dir, or a server of configuration with --mcp-upstream, e.g. 'isthmus serve --dir examples/two-clusters'")
-	case o.kube.stateDir != "" && !o.kube.any() && len(o.mcp.upstreams) == 0:
-		return usageError("--state-dir is for clusters with an API server, and for MCP servers; folders in --dir are read again anyway")
+	case o.kube.stateDir != "" && o.dir != "" && within(o.kube.stateDir, o.dir):
+		return usageError("--state-dir is for clusters with an API server, MCP servers and registries, and can't be in --dir, which is read")
 	case o.secureGRPCAddr != "":
 		return usageError("--secure-grpc-addr is not available in this version: leave it empty and use --grpc-addr")
 	case o.mcpAddr != "":
@@ -175,6 +176,12 @@ func (o *serveOptions) check() error {
 		return usageError("--auto-registration needs --cluster-id: the cluster that registered workloads are in")
 	}
 	return nil
+}
+
+// within reports whether a path is that of a folder, or of something in it.
+func within(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && (rel == "." || filepath.IsLocal(rel))
 }
 
 // defaultClusterID is Istio's CLUSTER_ID.
