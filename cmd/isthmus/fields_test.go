@@ -43,6 +43,7 @@ func shownBy() map[string]string {
 		"Sidecar ingress.tls.httpsRedirect": "TestFindings", // refused, as by Istio
 		"Gateway servers.port.protocol":     "TestGatewaysShareSockets",
 		"MeshConfig discoverySelectors":     "TestDiscoverySelectors",
+		"MeshConfig configSources":          "TestConfigSourcesAreFollowed",
 		"MeshConfig serviceSettings":        "TestMergeClusterLocalSettings",
 		"ServiceEntry ports.name":           "TestIncident57Ports",
 		"WorkloadGroup metadata":            "TestComesAndGoes", "WorkloadGroup template": "TestComesAndGoes",
