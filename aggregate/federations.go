@@ -236,7 +236,7 @@ func (fs *federations) define(src sources, changed map[string]struct{}) sources 
 	}
 	src.touched = func(hosts map[string]struct{}) bool {
 		for h := range changed {
-			if _, ok := hosts[h]; ok {
+			if _, ok := hosts[strings.ToLower(h)]; ok {
 				return true
 			}
 		}
@@ -249,15 +249,16 @@ func (fs *federations) define(src sources, changed map[string]struct{}) sources 
 func (fs *federations) directory(raw directory) directory {
 	byHost := map[string][]*federation{}
 	for _, k := range slices.SortedFunc(maps.Keys(fs.byKey), compareHosts) {
-		byHost[k.host] = append(byHost[k.host], fs.byKey[k])
+		name := strings.ToLower(k.host)
+		byHost[name] = append(byHost[name], fs.byKey[k])
 	}
 	return func(host string) []row[*model.Service] {
-		list := raw(host)
-		if len(byHost[host]) == 0 {
+		list, own := raw(host), byHost[strings.ToLower(host)]
+		if len(own) == 0 {
 			return list
 		}
-		list = slices.DeleteFunc(slices.Clone(list), func(r row[*model.Service]) bool { return fs.byKey[hostKey{r.obj.Namespace, host}] != nil })
-		for _, f := range byHost[host] {
+		list = slices.DeleteFunc(slices.Clone(list), func(r row[*model.Service]) bool { return fs.byKey[hostKey{r.obj.Namespace, r.obj.Host}] != nil })
+		for _, f := range own {
 			list = append(list, f.def)
 		}
 		return list
@@ -306,11 +307,14 @@ func (s *state) federate(next *federations) {
 		return
 	}
 	s.federations = next
-	for _, k := range next.differ(old) {
+	changed := next.differ(old)
+	for _, k := range changed { // before any comes: an object may have another host now
 		if f := old.of(k); f != nil {
 			f.each(s.sel.dropService)
 			add(s.addresses.federated, k.host, -1)
 		}
+	}
+	for _, k := range changed {
 		if f := next.of(k); f != nil {
 			f.each(s.sel.addService)
 			add(s.addresses.federated, k.host, 1)

@@ -455,3 +455,29 @@ func TestScrubChecksFederatedServices(t *testing.T) {
 		}
 	})
 }
+
+// An object that is given another host goes on selecting its workloads.
+func TestFederatedServiceIsGivenAnotherHost(t *testing.T) {
+	inBubble(t, aggregate.Options{ConfigCluster: "c1"}, func(h *hub) {
+		c1 := kube("c1")
+		selecting := func(host string) *model.Config {
+			return federated("x", host, from(api.FederatedSource{Name: "pods", Selector: map[string]string{"app": "a"}}))
+		}
+		r := registry(c1, selecting("0.global"))
+		h.Attach(r)
+		h.start()
+		h.quiet()
+		for i := range 20 { // the order in which hosts come and go is that of a map
+			name := fmt.Sprintf("%d.global", i+1)
+			fs, pod := selecting(name), workload(c1, model.KindPod, "p", fmt.Sprintf("10.0.0.%d", i), model.Labels{"app": "a"})
+			r.Put(keyOf(fs), fs)
+			h.quiet()
+			r.Put(keyOf(pod), pod)
+			pc := h.quiet()
+			equal(t, parts(pc.Service(model.ServiceKey{Namespace: "ns", Host: name}), "http"), []string{fmt.Sprintf("pods c1/10.0.0.%d:80", i)})
+			if pc.Host(fmt.Sprintf("%d.global", i)) != nil {
+				t.Error("the former host is still there")
+			}
+		}
+	})
+}
