@@ -30,11 +30,12 @@ func TestDestinationRuleTLS(t *testing.T) {
 		p := m.launch(t, "client", bootstrap.Options{SotW: sotw})
 		p.answers(t, host("vault"), 8000, "vault")
 		for name, tls := range map[string]string{
-			"in cleartext":        "{mode: DISABLE}",
-			"without certificate": "{mode: SIMPLE, sni: vault.example, caCertificates: " + c.Root + "}",
-			"of another name":     "{mode: MUTUAL, sni: vault.example, subjectAltNames: [vault.example], " + files + "}",
-			"by credential":       "{mode: MUTUAL, credentialName: vault}",
-			"of the mesh":         "{mode: ISTIO_MUTUAL}", // it has no certificates
+			"in cleartext":          "{mode: DISABLE}",
+			"without certificate":   "{mode: SIMPLE, sni: vault.example, caCertificates: " + c.Root + "}",
+			"of another name":       "{mode: MUTUAL, sni: vault.example, subjectAltNames: [vault.example], " + files + "}",
+			"by public authorities": "{mode: MUTUAL, sni: vault.example, clientCertificate: " + c.Chain + ", privateKey: " + c.Key + "}", // those of the system
+			"by credential":         "{mode: MUTUAL, credentialName: vault}",
+			"of the mesh":           "{mode: ISTIO_MUTUAL}", // it has no certificates
 		} {
 			t.Log(name)
 			m.write(t, "east/rule.yaml", rule(tls))
