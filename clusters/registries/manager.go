@@ -22,8 +22,8 @@ type Options struct {
 	// Make makes the registry of a provider; static services are of "static" and "static-dns". An error is told in the status, and must not
 	// hold a credential. What it gives has made nothing yet that must be ended: that is for Run.
 	Make map[model.ProviderID]func(Plan) (model.Registry, error)
-	// Keep wraps every registry, if set, so that what it reports outlives the hub. First says that no other one of the key could have
-	// delivered: only then may the registry serve what was kept.
+	// Keep wraps everything that is attached, if set, so that what it reports outlives the hub. First says that no other one of the key could
+	// have delivered: only then may it serve what was kept, also while there is no registry for want of a Secret.
 	Keep func(r model.Registry, first bool) model.Registry
 	// Forget is told of each registry that was detached, if set.
 	Forget func(model.ShardKey)
@@ -52,7 +52,6 @@ type Manager struct {
 type attachment struct {
 	current made // the newest that is known to have delivered, or else the first
 	next    made // attached after it
-	used    bool // a registry was made for one of them
 }
 
 // made is a registry and what it was made for.
@@ -225,21 +224,21 @@ func (m *Manager) attach(d desired) {
 		log.Warn("registry can't be read as it is declared", "by", d.where(), "err", status.Err, "replacement", a.current.instance != nil)
 	} else {
 		log.Info("registry declared", "by", d.where(), "replacement", a.current.instance != nil)
-		if m.opts.Keep != nil {
-			r = m.opts.Keep(r, !a.used)
-		}
-		a.used = true
 	}
 	if x := a.newest(); x.instance != nil && x.why != "" {
 		x.hash, x.why = d.hash, status.Err
 		x.place.fill(r, status)
 		return
 	}
-	x := made{&instance{Registry: r}, d.hash, status.Err, nil}
+	x := made{hash: d.hash, why: status.Err}
 	if r == nil {
 		x.place = newPlace(d.Key, status)
-		x.Registry = x.place
+		r = x.place
 	}
+	if m.opts.Keep != nil {
+		r = m.opts.Keep(r, a.current.instance == nil)
+	}
+	x.instance = &instance{Registry: r}
 	a.add(x)
 	m.opts.Lifecycle.Attach(x.instance)
 }

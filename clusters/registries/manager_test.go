@@ -296,6 +296,27 @@ func TestSecretVanishesWhileTrying(t *testing.T) {
 	})
 }
 
+// What was kept of a registry may be served while its Secret can't be read, and by nothing that replaces another.
+func TestKept(t *testing.T) {
+	var first []bool
+	keep := func(r model.Registry, f bool) model.Registry {
+		first = append(first, f)
+		return r
+	}
+	inWorldWith(t, func(o *registries.Options) { o.Keep = keep }, func(w *world) {
+		w.declare(registry(t, "a", "a:1", ", credentials: {secretName: s}"))
+		w.Secret("s", token("one"))
+		w.wantState(key("a"), "live")
+		w.declare(registry(t, "a", "b:1", ", credentials: {secretName: s}"))
+		w.declare(registry(t, "a", "bad:1", ", credentials: {secretName: s}"))
+		w.declare(registry(t, "a", "c:1", ", credentials: {secretName: s}"))
+		w.wantState(key("a"), "live")
+		if !slices.Equal(first, []bool{true, false, false}) {
+			t.Errorf("%v", first)
+		}
+	})
+}
+
 // Without any source of Secrets that is said.
 func TestNoSecrets(t *testing.T) {
 	inWorldWith(t, func(o *registries.Options) { o.Want = nil }, func(w *world) {

@@ -213,25 +213,45 @@ func TestRegistryRotates(t *testing.T) {
 	r.log.until(t, "a registry that is well", func() bool { return registryOf(t, r, "a").State == "live" })
 }
 
-// TestRegistryOutlivesTheHub: what a registry said last is served after a restart of the hub while the registry is away, and only until it is
-// declared no more.
+// TestRegistryOutlivesTheHub: what a registry said last is served after a restart of the hub while the registry is away, or its Secret is, and
+// only until it is declared no more.
 func TestRegistryOutlivesTheHub(t *testing.T) {
 	t.Parallel()
+	for name, away := range map[string]bool{"the registry is away": true, "its Secret is away": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testOutlives(t, away)
+		})
+	}
+}
+
+func testOutlives(t *testing.T, away bool) {
 	c, state := newConsul(t, map[string][]string{"web": {"10.7.0.1"}}), t.TempDir()
-	files := map[string]string{"east/services.yaml": serviceYAML("east", "10.1.0.1"), "east/a.yaml": registryYAML("a", c.address(), "")}
-	flags := []string{"--cluster-id", "east", "--state-dir", state, "--sync-timeout", "4s"}
+	secrets, set := secretDir(t)
+	set("s", "one")
+	files := map[string]string{"east/services.yaml": serviceYAML("east", "10.1.0.1"), "east/a.yaml": registryYAML("a", c.address(), ", credentials: {secretName: s}")}
+	flags := []string{"--cluster-id", "east", "--state-dir", state, "--sync-timeout", "4s", "--registry-secrets-dir", secrets}
 	r := startHub(t, files, flags...)
 	r.untilAddresses(t, "web.dc1.consul", "10.7.0.1:8080")
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
-	c.CloseClientConnections()
-	c.Close()
+	if away {
+		c.CloseClientConnections()
+		c.Close()
+	} else if err := os.RemoveAll(filepath.Join(secrets, "s")); err != nil {
+		t.Fatal(err)
+	}
 	r = startHub(t, files, flags...)
 	r.untilReady(t)
 	r.untilAddresses(t, "web.dc1.consul", "10.7.0.1:8080")
 	if x := registryOf(t, r, "a"); x.State != "stale" {
 		t.Errorf("%+v", x)
+	}
+	if !away { // it comes back
+		set("s", "two")
+		r.log.until(t, "a registry that is well", func() bool { return registryOf(t, r, "a").State == "live" })
+		r.untilAddresses(t, "web.dc1.consul", "10.7.0.1:8080")
 	}
 	if err := os.Remove(filepath.Join(r.dir, "east/a.yaml")); err != nil {
 		t.Fatal(err)
