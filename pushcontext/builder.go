@@ -341,12 +341,12 @@ func (s *step) freeze(c Commit) *PushContext {
 	for n, pc := range s.dirtyPorts {
 		s.setPort(n, pc)
 	}
-	hosts := s.hosts.freeze()
+	hosts, ports := s.hosts.freeze(), s.ports.freeze()
 	return &PushContext{
 		Version: s.version, Time: c.Time, Mesh: s.base.Mesh, Shards: c.Shards, Configs: c.Configs, Networks: c.Networks, Conflicts: c.Conflicts, NoService: c.NoService,
 		Gateways: c.Gateways, VirtualServices: c.VirtualServices, scopes: c.Scopes, routes: s.routes, noTargets: s.base.noTargets,
-		names: s.nameView(hosts),
-		hosts: hosts, ports: s.ports.freeze(), instances: s.instances.freeze(),
+		names: s.nameView(hosts), all: s.allPorts(ports),
+		hosts: hosts, ports: ports, instances: s.instances.freeze(),
 	}
 }
 
@@ -357,6 +357,22 @@ func (s *step) nameView(hosts cowMap[string, *HostView]) *NamesView {
 	case old == nil:
 		v.stamp(s.version)
 	case s.names:
+		v.stamp(s.version)
+		s.follow(&v.memo, &old.memo)
+	default:
+		v.stamp(old.rev)
+		v.memo.adopt(&old.memo)
+	}
+	return v
+}
+
+// allPorts looks at the ports of the new snapshot, so that none of an old one is kept.
+func (s *step) allPorts(ports cowMap[uint16, *PortView]) *PortsView {
+	v, old := &PortsView{Mesh: s.base.Mesh, ports: ports}, s.base.all
+	switch {
+	case old == nil:
+		v.stamp(s.version)
+	case len(s.dirtyPorts) > 0:
 		v.stamp(s.version)
 		s.follow(&v.memo, &old.memo)
 	default:

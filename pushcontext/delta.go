@@ -30,7 +30,7 @@ func (d *Delta) Empty() bool {
 }
 
 // Keys yields the keys of one kind of view that may have changed for the reader. A shape change is
-// a service change too; ViewTargets, ViewPeers, ViewGateways and ViewMesh exist once per
+// a service change too; ViewTargets, ViewPeers, ViewGateways, ViewNames, ViewPorts and ViewMesh exist once per
 // reader. Which service a reader's peers serve is not known here: any that changed may be it.
 func (d *Delta) Keys(kind ViewKind, r *Reader) iter.Seq[ViewKey] {
 	return func(yield func(ViewKey) bool) {
@@ -59,6 +59,10 @@ func (d *Delta) Keys(kind ViewKind, r *Reader) iter.Seq[ViewKey] {
 			}
 		case ViewNames:
 			if d.Names || d.Mesh {
+				yield(ViewKey{Kind: kind})
+			}
+		case ViewPorts:
+			if len(d.Ports) > 0 || d.Mesh {
 				yield(ViewKey{Kind: kind})
 			}
 		case ViewMesh:

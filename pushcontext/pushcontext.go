@@ -32,6 +32,7 @@ type PushContext struct {
 	instances cowMap[model.InstanceKey, *InstanceView]
 	noTargets *TargetsView
 	names     *NamesView
+	all       *PortsView
 	scopes    *Scopes
 	routes    []*VirtualService // PortView.Routes
 }
@@ -138,6 +139,8 @@ func (p *PushContext) View(key ViewKey, r *Reader) (v View, rev uint64) {
 		}
 	case ViewNames:
 		return p.names, p.names.rev
+	case ViewPorts:
+		return p.all, p.all.rev
 	case ViewMesh:
 		return p.Mesh, p.Mesh.rev
 	}
@@ -218,7 +221,7 @@ func (p *PushContext) Keys(kind ViewKind) iter.Seq[ViewKey] {
 					return
 				}
 			}
-		case ViewTargets, ViewPeers, ViewGateways, ViewNames, ViewMesh:
+		case ViewTargets, ViewPeers, ViewGateways, ViewNames, ViewPorts, ViewMesh:
 			yield(ViewKey{Kind: kind})
 		}
 	}

@@ -59,6 +59,14 @@ func (i Import) admits(namespace, host string) bool {
 	return (i.Namespace == "*" || i.Namespace == namespace) && HostMatches(i.Host, host)
 }
 
+// Only gives the scope with one of its egress listeners alone, and that for all ports. What only routes lead to is not imported.
+func (s *Scope) Only(e *Egress) *Scope {
+	sidecar, egress := *s.Sidecar, *e
+	egress.Port = nil
+	sidecar.Egress, sidecar.destinations = []Egress{egress}, nil
+	return &Scope{Sidecar: &sidecar, Telemetry: s.Telemetry}
+}
+
 // Imports reports whether a service is imported, by any egress listener or since an imported VirtualService sends
 // to it.
 func (s *Scope) Imports(shape *ShapeView) bool {

@@ -14,7 +14,7 @@ import (
 type ViewKind uint8
 
 // The view kinds. A key of kind ViewService or ViewShape names a host, which is resolved to one
-// service for the reader (see [HostView.Resolve]); ViewTargets, ViewPeers, ViewGateways, ViewNames and ViewMesh
+// service for the reader (see [HostView.Resolve]); ViewTargets, ViewPeers, ViewGateways, ViewNames, ViewPorts and ViewMesh
 // exist once per reader.
 const (
 	ViewService  ViewKind = iota // *ServiceView: shape and endpoints
@@ -24,6 +24,7 @@ const (
 	ViewPeers                    // *PeersView: the endpoints of the first service that the reader's own workload serves
 	ViewGateways                 // *GatewaysView: all Gateways, with the VirtualServices bound to them
 	ViewNames                    // *NamesView: every service, for the names that proxies resolve
+	ViewPorts                    // *PortsView: the services of all ports, for what routes whatever the port
 	ViewMesh                     // *MeshView: mesh-wide settings
 )
 
@@ -158,6 +159,17 @@ type NamesView struct {
 
 // Hosts yields every host, in no particular order.
 func (v *NamesView) Hosts() iter.Seq2[string, *HostView] { return v.hosts.all() }
+
+// PortsView is every PortView: what a proxy routes requests by that name a port beside the host. It is another one when any of
+// them is.
+type PortsView struct {
+	base
+	Mesh  *MeshView
+	ports cowMap[uint16, *PortView]
+}
+
+// Ports yields every port, in no particular order.
+func (v *PortsView) Ports() iter.Seq2[uint16, *PortView] { return v.ports.all() }
 
 // PeersView is a service as those that serve it look at it: among its endpoints are a proxy's peers, the
 // instances of its own workload.

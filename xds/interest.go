@@ -132,7 +132,7 @@ func (in *interest) touched(d *pushcontext.Delta) *roaring.Bitmap {
 	var r pushcontext.Reader
 	for _, kind := range []pushcontext.ViewKind{
 		pushcontext.ViewService, pushcontext.ViewShape, pushcontext.ViewPort, pushcontext.ViewPeers, pushcontext.ViewGateways,
-		pushcontext.ViewNames,
+		pushcontext.ViewNames, pushcontext.ViewPorts,
 	} {
 		some := false
 		for k := range d.Keys(kind, &r) {

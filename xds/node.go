@@ -212,6 +212,9 @@ func (id *identity) metadata(m metadata, aliases map[model.ClusterID]model.Clust
 // tuning reads how the proxy wants its listeners. A time that is none is left to Envoy.
 func (m metadata) tuning() gen.Tuning {
 	out := gen.Tuning{BalanceInbound: m.flag("INBOUND_LISTENER_EXACT_BALANCE"), BalanceOutbound: m.flag("OUTBOUND_LISTENER_EXACT_BALANCE")}
+	if port, err := strconv.ParseUint(m.text("HTTP_PROXY_PORT"), 10, 16); err == nil {
+		out.HTTPProxy = uint16(port)
+	}
 	switch d, err := time.ParseDuration(m.text("IDLE_TIMEOUT")); {
 	case err != nil || d < 0:
 	case d == 0:

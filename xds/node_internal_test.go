@@ -45,6 +45,12 @@ func TestNodeTuning(t *testing.T) {
 			t.Errorf("%q: %+v, %v", idle, id.class.Tuning, err)
 		}
 	}
+	for port, want := range map[string]uint16{"": 0, "15007": 15007, "70000": 0, "-1": 0, "http": 0} {
+		id, err := parseNode(nodeBytes(t, "sidecar~10.0.0.1~a.b~c", map[string]any{"HTTP_PROXY_PORT": port}), nil)
+		if err != nil || id.class.Tuning != (gen.Tuning{HTTPProxy: want}) {
+			t.Errorf("%q: %+v, %v", port, id.class.Tuning, err)
+		}
+	}
 }
 
 // What an agent was told of listeners is kept, if it can be read and is not too much.
@@ -81,7 +87,7 @@ func FuzzNode(f *testing.F) {
 	const id = "sidecar~10.0.0.1~a.b~b.svc.cluster.local"
 	f.Add(nodeBytes(f, id, map[string]any{
 		"CLUSTER_ID": "alias", "NAMESPACE": "n", "NETWORK": "net", "NODE_NAME": "m", "INTERCEPTION_MODE": "NONE", "ISTIO_VERSION": "1.29",
-		"INSTANCE_IPS": "10.0.0.1,::1, 10.0.0.2,", "HTTP10": "1", "IDLE_TIMEOUT": "90s", "INBOUND_LISTENER_EXACT_BALANCE": "true", "ISTHMUS_EXPOSE_SERVICES": true, "PROXY_CONFIG": map[string]any{},
+		"INSTANCE_IPS": "10.0.0.1,::1, 10.0.0.2,", "HTTP10": "1", "IDLE_TIMEOUT": "90s", "HTTP_PROXY_PORT": "3128", "INBOUND_LISTENER_EXACT_BALANCE": "true", "ISTHMUS_EXPOSE_SERVICES": true, "PROXY_CONFIG": map[string]any{},
 	}))
 	f.Add(nodeBytes(f, "router~10.0.0.1~a.b~", map[string]any{
 		"TLS_CLIENT_CERT_CHAIN": "/c.pem", "TLS_CLIENT_KEY": "/k.pem", "TLS_CLIENT_ROOT_CERT": "/r.pem", "TLS_SERVER_KEY": strings.Repeat("k", 300),

@@ -88,7 +88,6 @@ func meshNotServed(add func(kind, reason string, fields ...string)) {
 	mesh("agents read it, not the hub", "enablePrometheusMerge")
 	mesh("injectors and agents read it when a proxy starts, not the hub", atStart()...)
 	mesh("it counts as ALLOW_ANY", "outboundTrafficPolicy.mode=ALLOW_ANY_DYNAMIC_DNS")
-	mesh("proxies do not act as forward proxies: connections are intercepted, or come to the ports of services", "proxyHttpPort")
 	mesh("what no service has is passed through as it is: add a ServiceEntry, and a DestinationRule with its tls", "outboundTrafficPolicy.tls")
 	mesh("exportTo, defaultServiceExportTo and Sidecars say who sees a ServiceEntry", "serviceEntryVisibility")
 }

@@ -28,6 +28,8 @@ func TestRouteExplain(t *testing.T) {
 		"route-tcp":      "--tcp ratings:3306",
 		"route-unknown":  "GET http://example.com/",
 		"route-inbound":  "--inbound GET http://ratings/",
+		"route-proxy":    "--metadata HTTP_PROXY_PORT=15007 --to 127.0.0.1:15007 --header user=jason GET http://reviews.shop:80/",
+		"route-forward":  "--metadata HTTP_PROXY_PORT=15007 --to 127.0.0.1:15007 GET http://example.com:81/",
 		"route-json":     "--header user=jason POST http://reviews:80/a?b=c -o json",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -188,7 +188,11 @@ func (w *roads) ask(ctx context.Context, addr string, r request) (reply, error) 
 	}
 	client := w.client.HTTPClient()
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	resp, err := client.Do(req)
+	return answer(client.Do(req))
+}
+
+// answer reads a response.
+func answer(resp *http.Response, err error) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
@@ -278,6 +282,7 @@ func TestTraffic(t *testing.T) {
 			{"websocket", (*roads).upgrades},
 			{"egress", (*roads).egress},
 			{"sidecar", (*roads).sidecars},
+			{"http-proxy", (*roads).httpProxies},
 		} {
 			t.Run(test.name, func(t *testing.T) { test.run(w, t) })
 		}

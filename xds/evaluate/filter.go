@@ -84,6 +84,8 @@ func endpointsText(x *clusterv3.Cluster, n int) string {
 	switch {
 	case x.GetType() == clusterv3.Cluster_ORIGINAL_DST:
 		return "where the connection was going"
+	case x.GetClusterType().GetName() == "envoy.clusters.dynamic_forward_proxy":
+		return "where the host that is asked for is, as the proxy resolves it"
 	case n == 0:
 		return "no endpoints: requests to it fail with 503"
 	}

@@ -14,21 +14,23 @@ import (
 // Numbers of the values that generators derive from views for themselves (see pushcontext.MemoKey).
 // They are clear of those under which finished resources are kept.
 const (
-	memoSummary uint8 = 200 + iota // on a PortView: *portSummary
-	memoPlans                      // on a PortView: *planCache
-	memoHosts                      // on a ShapeView: *hostCache
-	memoParts                      // on a ShapeView: *partCache
-	memoSpread                     // on a ServiceView and a ShapeView: spread
-	memoTwins                      // on a ServiceView and a ShapeView: bool
-	memoScope                      // on a ShapeView: scope
-	memoVirtual                    // on a PortView: *hostParts
-	memoNames                      // on a NamesView: []*HostView, on a ShapeView: *nameCache
-	memoSubsets                    // on a ServiceView and a ShapeView: subsets
-	memoSources                    // on a VirtualService: *sources
-	memoRouting                    // on a PortView: *portRouting
-	memoForeign                    // on a VirtualService: *unclaimedCache
-	memoStreams                    // on a ShapeView and a PortView: *sources
-	memoBeside                     // on a PortView: []*VirtualService
+	memoSummary  uint8 = 200 + iota // on a PortView: *portSummary
+	memoPlans                       // on a PortView: *planCache
+	memoHosts                       // on a ShapeView: *hostCache
+	memoParts                       // on a ShapeView: *partCache
+	memoSpread                      // on a ServiceView and a ShapeView: spread
+	memoTwins                       // on a ServiceView and a ShapeView: bool
+	memoScope                       // on a ShapeView: scope
+	memoVirtual                     // on a PortView: *hostParts
+	memoNames                       // on a NamesView: []*HostView, on a ShapeView: *nameCache
+	memoSubsets                     // on a ServiceView and a ShapeView: subsets
+	memoSources                     // on a VirtualService: *sources
+	memoRouting                     // on a PortView: *portRouting
+	memoForeign                     // on a VirtualService: *unclaimedCache
+	memoStreams                     // on a ShapeView and a PortView: *sources
+	memoBeside                      // on a PortView: []*VirtualService
+	memoNumbered                    // on a PortsView: *allPorts
+	memoProxied                     // on a PortView: *proxiedCache
 )
 
 // portSummary is what decides the class traits of a port's resources.

@@ -97,6 +97,7 @@ type Tuning struct {
 	// BalanceInbound and BalanceOutbound have connections spread evenly over the proxy's threads
 	// (INBOUND_LISTENER_EXACT_BALANCE, OUTBOUND_LISTENER_EXACT_BALANCE).
 	BalanceInbound, BalanceOutbound bool
+	HTTPProxy                       uint16 // port of the HTTP proxy (HTTP_PROXY_PORT); 0 for the mesh's
 	// Own is what the proxy's agent was told in the place of the mesh's defaultConfig (PROXY_CONFIG).
 	Own ProxySettings
 }

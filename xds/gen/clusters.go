@@ -23,7 +23,7 @@ func (Clusters) Kinds() []pushcontext.ViewKind {
 // Key implements Generator.
 func (Clusters) Key(name string) (pushcontext.ViewKey, bool) {
 	switch name {
-	case blackHoleCluster, passthroughCluster, inboundPassthroughCluster:
+	case blackHoleCluster, passthroughCluster, inboundPassthroughCluster, httpProxyCluster:
 		return pushcontext.ViewKey{Kind: pushcontext.ViewMesh}, true
 	}
 	if n, ok := parseOutbound(name); ok {
@@ -41,7 +41,7 @@ func (Clusters) Traits(v pushcontext.View) Traits {
 	case *pushcontext.TargetsView:
 		return inboundTraits
 	case *pushcontext.MeshView:
-		return TraitType | TraitInterception | TraitFamilies
+		return TraitType | TraitInterception | TraitFamilies | TraitExtensions | TraitScope
 	}
 	return 0
 }
@@ -53,6 +53,8 @@ func (Clusters) Narrow(v pushcontext.View, c Class) Class {
 		return scopeOf(v).narrow(c)
 	case *pushcontext.TargetsView:
 		return narrowInbound(c)
+	case *pushcontext.MeshView:
+		return narrowToHTTPProxies(v, c)
 	}
 	return c
 }
@@ -92,19 +94,23 @@ func (Clusters) Names(v pushcontext.View, c Class) []string {
 	case *pushcontext.TargetsView:
 		return inboundNames(v, c)
 	case *pushcontext.MeshView:
-		return meshClusters(c)
+		return meshClusters(v, c)
 	}
 	return nil
 }
 
-func meshClusters(c Class) []string {
-	switch {
-	case c.Type == Router:
+func meshClusters(m *pushcontext.MeshView, c Class) []string {
+	if c.Type == Router {
 		return []string{blackHoleCluster}
-	case !c.intercepts():
-		return []string{blackHoleCluster, passthroughCluster}
 	}
-	return []string{blackHoleCluster, inboundPassthroughCluster, passthroughCluster}
+	names := []string{blackHoleCluster, passthroughCluster}
+	if c.intercepts() {
+		names = []string{blackHoleCluster, inboundPassthroughCluster, passthroughCluster}
+	}
+	if hasHTTPProxyCluster(m, c) {
+		names = append(names, httpProxyCluster)
+	}
+	return names
 }
 
 // Build implements Generator.
@@ -222,6 +228,10 @@ func meshCluster(m *pushcontext.MeshView, c Class, name string) *draft {
 	case name == passthroughCluster && c.Type == Sidecar:
 	case name == inboundPassthroughCluster && c.intercepts():
 		out.UpstreamBindConfig = inboundBind(c)
+	case name == httpProxyCluster && hasHTTPProxyCluster(m, c):
+		dynamicCluster(out, m, c)
+		applyProtocol(out, model.ProtocolUnknown, c)
+		return out
 	default:
 		return nil
 	}

@@ -59,6 +59,9 @@ func (p *portPlan) place(v *pushcontext.PortView, c Class) {
 	p.http = false
 	for i := range p.sites {
 		s := &p.sites[i]
+		if s.proxies() {
+			continue
+		}
 		if e := s.egress.Port; e != nil {
 			protocol := portProtocol(e.Protocol)
 			s.http = protocol.IsHTTP() || protocol.Sniffed()
@@ -84,8 +87,8 @@ func (s *site) add(shape *pushcontext.ShapeView, port model.Port) {
 	}
 }
 
-// empty reports whether the listener would serve nothing.
-func (s *site) empty() bool { return !s.http && len(s.services) == 0 }
+// empty reports whether the listener would serve nothing. An HTTP proxy is not made here.
+func (s *site) empty() bool { return s.proxies() || !s.http && len(s.services) == 0 }
 
 // site gives that of an address, nil if there is none.
 func (p *portPlan) site(bind netip.Addr) *site {

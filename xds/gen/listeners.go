@@ -39,6 +39,9 @@ func (Listeners) Key(name string) (pushcontext.ViewKey, bool) {
 	if isIngress(name) {
 		return pushcontext.ViewKey{Kind: pushcontext.ViewTargets}, true
 	}
+	if isHTTPProxy(name) {
+		return pushcontext.ViewKey{Kind: pushcontext.ViewMesh}, true
+	}
 	if strings.HasPrefix(name, gatewayListenerPrefix) {
 		return pushcontext.ViewKey{Kind: pushcontext.ViewGateways}, true
 	}
@@ -81,20 +84,23 @@ func (Listeners) Names(v pushcontext.View, c Class) []string {
 		}
 		return names
 	case *pushcontext.MeshView:
+		names := httpProxyListeners(v, c)
 		if c.intercepts() {
-			return []string{virtualOutbound}
+			names = append(names, virtualOutbound)
 		}
+		return names
 	case *pushcontext.GatewaysView:
 		return routerPlanOf(v, c).listenerNames()
 	}
 	return nil
 }
 
-// portListeners are the names of those for the services of a port, at addresses that the Sidecar's own listeners leave.
+// portListeners are the names of those for the services of a port, at addresses that the Sidecar's own listeners and HTTP proxies
+// leave.
 func portListeners(v *pushcontext.PortView, c Class) []string {
 	return slices.DeleteFunc(allPortListeners(v, c), func(name string) bool {
 		bind, _, _ := parseListener(name)
-		return ingressAt(v.Mesh, c, bind, v.Number)
+		return ingressAt(v.Mesh, c, bind, v.Number) || httpProxyAt(v.Mesh, c, bind, v.Number)
 	})
 }
 
@@ -157,8 +163,11 @@ func (Listeners) Build(v pushcontext.View, c Class, name string) ([]byte, error)
 			out = ingressListener(v, c, name)
 		}
 	case *pushcontext.MeshView:
-		if name == virtualOutbound && c.intercepts() {
+		switch {
+		case name == virtualOutbound && c.intercepts():
 			out = outboundListener(v, c)
+		case isHTTPProxy(name):
+			out = httpProxyListener(v, c, name)
 		}
 	case *pushcontext.GatewaysView:
 		return gatewayListenerOf(v, c, name)
@@ -173,7 +182,7 @@ func (Listeners) Build(v pushcontext.View, c Class, name string) ([]byte, error)
 
 func portListener(v *pushcontext.PortView, c Class, name string) ([]byte, error) {
 	bind, port, ok := parseListener(name)
-	if !ok || port != v.Number || ingressAt(v.Mesh, c, bind, port) {
+	if !ok || port != v.Number || ingressAt(v.Mesh, c, bind, port) || httpProxyAt(v.Mesh, c, bind, port) {
 		return nil, errName(ListenerURL, name)
 	}
 	b := &listenerBuilder{class: c, mesh: v.Mesh, bind: bind, port: port}

@@ -110,6 +110,10 @@ func (g Routes) Narrow(v pushcontext.View, c Class) Class {
 	if r, ok := v.(*pushcontext.GatewaysView); ok {
 		return routersOf(r).narrow(c)
 	}
+	if all, ok := v.(*pushcontext.PortsView); ok {
+		c.Labels = c.Labels.Only(portsOf(all).labels)
+		return narrowToHTTPProxies(all.Mesh, c)
+	}
 	p, ok := v.(*pushcontext.PortView)
 	if !ok {
 		return c
@@ -125,6 +129,9 @@ func (g Routes) Narrow(v pushcontext.View, c Class) Class {
 func (Routes) Scope(v pushcontext.View) string {
 	if r, ok := v.(*pushcontext.GatewaysView); ok {
 		return routersOf(r).scope()
+	}
+	if all, ok := v.(*pushcontext.PortsView); ok {
+		return strings.Join(portsOf(all).labels, "\x00")
 	}
 	p, ok := v.(*pushcontext.PortView)
 	if !ok {

@@ -18,11 +18,14 @@ func (Routes) TypeURL() string { return RouteURL }
 
 // Kinds implements Generator.
 func (Routes) Kinds() []pushcontext.ViewKind {
-	return []pushcontext.ViewKind{pushcontext.ViewPort, pushcontext.ViewGateways}
+	return []pushcontext.ViewKind{pushcontext.ViewPort, pushcontext.ViewGateways, pushcontext.ViewPorts}
 }
 
 // Key implements Generator.
 func (Routes) Key(name string) (pushcontext.ViewKey, bool) {
+	if isHTTPProxy(name) {
+		return pushcontext.ViewKey{Kind: pushcontext.ViewPorts}, true
+	}
 	if gatewayTable(name) {
 		return pushcontext.ViewKey{Kind: pushcontext.ViewGateways}, true
 	}
@@ -32,8 +35,11 @@ func (Routes) Key(name string) (pushcontext.ViewKey, bool) {
 
 // Traits implements Generator.
 func (Routes) Traits(v pushcontext.View) Traits {
-	if _, ok := v.(*pushcontext.GatewaysView); ok {
+	switch v.(type) {
+	case *pushcontext.GatewaysView:
 		return planTraits
+	case *pushcontext.PortsView:
+		return httpProxyTraits
 	}
 	p, ok := v.(*pushcontext.PortView)
 	if !ok {
@@ -51,6 +57,9 @@ func (Routes) Traits(v pushcontext.View) Traits {
 func (Routes) Names(v pushcontext.View, c Class) []string {
 	if g, ok := v.(*pushcontext.GatewaysView); ok {
 		return routerPlanOf(g, c).tableNames()
+	}
+	if all, ok := v.(*pushcontext.PortsView); ok {
+		return httpProxyTables(all, c)
 	}
 	p, ok := v.(*pushcontext.PortView)
 	if !ok {
@@ -71,6 +80,9 @@ func (Routes) Names(v pushcontext.View, c Class) []string {
 func (Routes) Build(v pushcontext.View, c Class, name string) ([]byte, error) {
 	if g, ok := v.(*pushcontext.GatewaysView); ok {
 		return gatewayTableOf(g, c, name)
+	}
+	if all, ok := v.(*pushcontext.PortsView); ok {
+		return httpProxyTable(all, c, name)
 	}
 	p, ok := v.(*pushcontext.PortView)
 	if !ok {

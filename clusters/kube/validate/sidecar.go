@@ -54,9 +54,6 @@ func egress(c *checker, list []*networking.IstioEgressListener) {
 		if p := e.GetPort(); p != nil {
 			at.unless(!rest, CodeUnreachable, "a listener without port takes all ports before it: move that to the end")
 			sidecarPort(at.at("port"), p, !isUnix(e.Bind))
-			if strings.EqualFold(p.Protocol, "http_proxy") {
-				at.at("port.protocol").warn(CodeIneffective, "it is served as HTTP: proxies do not act as forward proxies")
-			}
 			if isUnix(e.Bind) {
 				at.at("bind").warn(CodeIneffective, "proxies do not listen on unix domain sockets for their workload: nothing is served there")
 			}
