@@ -1,0 +1,184 @@
+package envoy_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/bootstrap"
+	"github.com/isthmus-mesh/isthmus/test/env"
+	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
+)
+
+const consulToken = "b1gs4cr3-7000-4000-8000-000000000001"
+
+// trio is a mesh whose service checkout is in a cluster, in Nacos and in Consul.
+type trio struct {
+	*mesh
+	p      *proxy
+	nacos  *env.Nacos
+	consul *env.Consul
+	at     map[string]*envoytest.Backend // kube, nacos, consul
+	kube   *corev1.Service
+}
+
+const federated = `apiVersion: isthmus.io/v1alpha1
+kind: FederatedService
+metadata: {name: checkout, namespace: shop}
+spec:
+  host: checkout.shop.svc.cluster.local
+  ports: [{name: http, number: 8000, protocol: HTTP}]
+  policy: failover
+  sources:
+  - host: checkout.shop.svc.cluster.local
+  - host: checkout.DEFAULT-GROUP.public.nacos
+  - host: checkout.dc1.consul`
+
+// registry declares one; the rest is of its spec.
+func registry(provider, name, address, rest string) string {
+	return fmt.Sprintf("apiVersion: isthmus.io/v1alpha1\nkind: Registry\nmetadata: {name: %s, namespace: istio-system}\nspec: {provider: %s, addresses: ['%s']%s}", name, provider, address, rest)
+}
+
+func newTrio(t *testing.T, sotw bool) *trio {
+	t.Helper()
+	m := &trio{mesh: newMesh(t), at: map[string]*envoytest.Backend{}, kube: service("checkout", "10.96.0.7", "http", 8000)}
+	m.nacos, m.consul = env.StartNacos(t, env.NacosOptions{}), env.StartConsul(t, env.ConsulOptions{Token: consulToken})
+	for _, name := range []string{"kube", "nacos", "consul"} {
+		m.at[name] = m.backend(t, envoytest.HTTP1, name)
+	}
+	m.inNacos(t, true)
+	m.inConsul(t, true)
+	secrets := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(secrets, "legacy"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(secrets, "legacy", "token"), []byte(consulToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.args = []string{"--cluster-id", "east", "--registry-secrets-dir", secrets}
+	m.start(t, files{
+		"east/kube.yaml": {m.kube, slicesOf(m.kube, at(m.at["kube"])...)},
+		"east/registries.yaml": {
+			registry("nacos", "trade", m.nacos.Host, ", nacos: {discoveryInterval: 1s}, empty: {duration: 5s}"),
+			registry("consul", "legacy", m.consul.URL, ", credentials: {secretName: legacy}"),
+		},
+		"east/checkout.yaml": {federated},
+	})
+	m.p = m.launch(t, "client", bootstrap.Options{SotW: sotw})
+	return m
+}
+
+func (m *trio) inNacos(t *testing.T, there bool) {
+	t.Helper()
+	a := netip.MustParseAddrPort(m.at["nacos"].Addr)
+	i := env.NacosInstance{Service: "checkout", IP: a.Addr().String(), Port: a.Port(), Weight: 1, Metadata: map[string]string{"version": "v2"}}
+	change := m.nacos.Deregister
+	if there {
+		change = m.nacos.Register
+	}
+	if err := change(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *trio) inConsul(t *testing.T, there bool) {
+	t.Helper()
+	if !there {
+		m.consul.Put(t, "/v1/catalog/deregister", map[string]any{"Node": "vm-1", "ServiceID": "checkout-1"}, nil)
+		return
+	}
+	a := netip.MustParseAddrPort(m.at["consul"].Addr)
+	m.consul.Put(t, "/v1/catalog/register", map[string]any{
+		"Node": "vm-1", "Address": a.Addr().String(),
+		"Service": map[string]any{"ID": "checkout-1", "Service": "checkout", "Port": a.Port(), "Tags": []string{"version=v3"}},
+	}, nil)
+}
+
+// answers waits until a request to a host is answered by a backend alone, several times over.
+func (m *trio) answers(t *testing.T, host, want string) {
+	t.Helper()
+	envoytest.Eventually(t, limit, fmt.Sprintf("%s to be answered by %s", host, want), func() error {
+		for range 10 {
+			a, err := envoytest.Get(t.Context(), m.p.ns.HTTPClient(), "http://"+m.p.addr(8000), host)
+			if err != nil {
+				return err
+			}
+			if a.Name != want {
+				return fmt.Errorf("an answer of %q", a.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// TestServiceOfThreeRegistries: a FederatedService fails over from a cluster to Nacos to Consul and back; a registry that is killed
+// takes nothing with it, and one that comes back changes nothing.
+func TestServiceOfThreeRegistries(t *testing.T) {
+	modes(t, func(t *testing.T, sotw bool) {
+		m := newTrio(t, sotw)
+		checkout := host("checkout")
+		m.answers(t, checkout, "kube")
+		m.write(t, "east/kube.yaml", m.kube)
+		m.answers(t, checkout, "nacos")
+		m.inNacos(t, false)
+		m.answers(t, checkout, "consul")
+		m.inNacos(t, true)
+		m.answers(t, checkout, "nacos")
+		m.nacos.Kill()
+		envoytest.Eventually(t, limit, "Nacos to be known as lost", func() error {
+			n, err := m.hub.Metric(t.Context(), "isthmus_shard_stale_seconds", "provider", "nacos")
+			if err == nil && n == 0 {
+				err = fmt.Errorf("it is not stale")
+			}
+			return err
+		})
+		m.answers(t, checkout, "nacos") // what was known of it is served on
+		m.write(t, "east/kube.yaml", m.kube, slicesOf(m.kube, at(m.at["kube"])...))
+		m.answers(t, checkout, "kube")
+		if err := m.nacos.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m.consul.Kill()
+		if err := m.consul.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m.write(t, "east/kube.yaml", m.kube)
+		m.answers(t, checkout, "nacos")
+		m.inNacos(t, false)
+		m.answers(t, checkout, "consul")
+		m.explains(t, checkout)
+	})
+}
+
+// isthmus runs the command on the hub.
+func (m *mesh) isthmus(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), os.Getenv(envoytest.HubVar), append(args, "--hub", m.hub.URL)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("isthmus %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// explains looks at what the hub says of the service: every source by its name, and which registry an endpoint came from.
+func (m *trio) explains(t *testing.T, host string) {
+	t.Helper()
+	out := m.isthmus(t, "service", "explain", host, "--proxy", m.p.Name+"."+namespace)
+	for _, want := range []string{"consul/legacy", "checkout.dc1.consul", "checkout.DEFAULT-GROUP.public.nacos"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("service explain does not name %s:\n%s", want, out)
+		}
+	}
+	out = m.isthmus(t, "registry", "list")
+	for _, want := range []string{"trade", "legacy", "live"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("registry list does not name %s:\n%s", want, out)
+		}
+	}
+}
