@@ -33,6 +33,7 @@ const (
 type stage struct {
 	*running
 	server *mcptest.Server
+	full   bool // the server has the state of the world only
 }
 
 // play runs a scenario over each of the two protocols.
@@ -46,7 +47,7 @@ func play(t *testing.T, prepare func(*testing.T, *mcptest.Server, *client.Option
 				s.Misbehave(func(f *mcptest.Faults) { f.NoDelta = full })
 				o := client.Options{Name: "up", Addresses: []string{"a:1"}, Dial: s.Dial, Log: slog.New(slog.DiscardHandler), Jitter: func(d time.Duration) time.Duration { return d }}
 				prepare(t, s, &o)
-				st := &stage{running: run(t, o), server: s}
+				st := &stage{running: run(t, o), server: s, full: full}
 				scenario(t, st)
 				st.stop()
 			})
@@ -254,6 +255,16 @@ func TestIncident76RefusedItem(t *testing.T) {
 			last := rs[len(rs)-1]
 			return last.TypeURL == vsURL && strings.Contains(last.Refusal, "shop/pay: ") && !strings.Contains(last.Refusal, "mail")
 		})
+		accepted := ""
+		for _, r := range s.server.Requests() {
+			if r.TypeURL != vsURL || r.Nonce == "" || !s.full {
+				continue
+			}
+			if r.Refusal != "" && (r.Version != accepted || accepted == "") {
+				t.Errorf("a NACK has the version %q, accepted was %q", r.Version, accepted)
+			}
+			accepted = r.Version
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		row := s.object("VirtualService", "shop/pay")
@@ -302,6 +313,9 @@ func TestBadEnvelopes(t *testing.T) {
 		s.problem("ServiceEntry", "is not an istio.mcp.v1alpha1.Resource")
 		s.problem("ServiceEntry/shop/web.example.com", `not a istio.networking.v1alpha3.ServiceEntry`)
 		s.host("pay.example.com", "10.1.0.1")
+		if s.full {
+			s.host("mail.example.com", "10.1.0.2")
+		}
 		s.server.Await(t, "a NACK that tells all", func(rs []mcptest.Request) bool {
 			last := rs[len(rs)-1].Refusal
 			return strings.Contains(last, "is not an istio.mcp.v1alpha1.Resource") && strings.Contains(last, "shop/web.example.com")

@@ -74,19 +74,16 @@ func (k *kind) next() *feed {
 	return k.feeds[k.asked-1]
 }
 
-// said reports whether the server has said what there is. Enough means that what was not answered will not be.
+// said reports whether the server has said what there is: all that was asked for is answered, and next has nothing more to ask
+// for. Enough means that what was not answered will not be.
 func (k *kind) said(enough bool) bool {
-	answered, some := 0, false
+	answered := 0
 	for _, f := range k.feeds[:k.asked] {
 		if f.answered {
 			answered++
-			some = some || len(f.objects) > 0
 		}
 	}
-	if enough {
-		return answered > 0
-	}
-	return answered == k.asked && (some || k.asked == len(k.feeds))
+	return answered > 0 && (enough || answered == k.asked)
 }
 
 // find gives what is to be in force under a name, nil if nothing is. Of two the newer version's counts.
