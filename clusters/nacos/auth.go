@@ -184,6 +184,8 @@ func (a *auth) askAt(ctx context.Context, s server, path string) (token, int, er
 		return t, resp.StatusCode, err
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return token{}, resp.StatusCode, fmt.Errorf("%w: the user name or password is wrong (%s)", errDenied, resp.Status)
+	case http.StatusInternalServerError: // of version 3.1, where a wrong password is an exception that nobody catches
+		return token{}, resp.StatusCode, fmt.Errorf("%w: the server fails (%s), as it does if the password is wrong", errDenied, resp.Status)
 	}
 	return token{}, resp.StatusCode, errors.New(resp.Status)
 }

@@ -125,7 +125,7 @@ func (s *sink) services() map[string][]string {
 // awaitServices waits until exactly these are there, as "key: endpoint, endpoint".
 func (s *sink) awaitServices(want ...string) {
 	s.t.Helper()
-	slices.Sort(want)
+	want = slices.Sorted(slices.Values(want))
 	s.await("services "+strings.Join(want, "; "), func() bool { return s.replaced > 0 && slices.Equal(s.lines(), want) })
 }
 

@@ -24,11 +24,12 @@ import (
 
 // real is the server that tests share, each with namespaces of its own. Who kills one starts another.
 var real struct {
-	once       sync.Once
-	server     *env.Nacos
-	dir        string
-	err        error
-	namespaces atomic.Int32
+	once        sync.Once
+	server      *env.Nacos
+	dir         string
+	err         error
+	namespaces  atomic.Int32
+	registrants atomic.Int32
 }
 
 func sharedNacos(t testing.TB) *env.Nacos {
@@ -59,8 +60,9 @@ func stopShared() {
 
 // registrant registers instances that are there as long as it is connected. Its instances of a service are replaced together.
 type registrant struct {
-	t *testing.T
-	s *session
+	t  *testing.T
+	s  *session
+	id int32 // instances of different registrants differ
 }
 
 func newRegistrant(t *testing.T, at *env.Nacos, password string) *registrant {
@@ -89,7 +91,7 @@ func newRegistrant(t *testing.T, at *env.Nacos, password string) *registrant {
 		}
 	})
 	t.Cleanup(func() { s.close(errors.New("the end of the test")) })
-	return &registrant{t, s}
+	return &registrant{t, s, real.registrants.Add(1)}
 }
 
 // set makes the instances of a service what it has; nil takes all away.

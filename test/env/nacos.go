@@ -37,6 +37,7 @@ type Nacos struct {
 
 	binary, dir string
 	process     *process
+	addrs       *envoytest.Loopback
 	http        *http.Client
 }
 
@@ -64,17 +65,22 @@ func NewNacos(ctx context.Context, dir string, o NacosOptions) (*Nacos, error) {
 	host := addrs.Addr(0, 1)
 	port := 20_000 + 10*int(host.As4()[1])
 	n := &Nacos{
-		Host: fmt.Sprintf("%s:%d", host, port), binary: binary, dir: dir,
+		Host: fmt.Sprintf("%s:%d", host, port), binary: binary, dir: dir, addrs: addrs,
 		http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
 	}
 	n.URL = "http://" + n.Host + "/nacos"
-	if err := n.configure(host.String(), port, o); err != nil {
+	err = n.configure(host.String(), port, o)
+	if err == nil {
+		err = n.Start(ctx)
+	}
+	if err == nil && o.Password != "" {
+		err = n.Do(ctx, http.MethodPost, "/v3/auth/user/admin", url.Values{"password": {o.Password}}, nil)
+	}
+	if err != nil {
+		n.Close()
 		return nil, err
 	}
-	if err := n.Start(ctx); err != nil || o.Password == "" {
-		return n, err
-	}
-	return n, n.Do(ctx, http.MethodPost, "/v3/auth/user/admin", url.Values{"password": {o.Password}}, nil)
+	return n, nil
 }
 
 func (n *Nacos) configure(host string, port int, o NacosOptions) error {
@@ -121,6 +127,7 @@ func (n *Nacos) Close() {
 	if n.process != nil {
 		n.process.kill()
 	}
+	_ = n.addrs.Close() // the lock goes with the process at the latest
 	n.http.CloseIdleConnections()
 }
 
