@@ -53,7 +53,7 @@ soak: modules ## what test/soak does, for long: 1000 rotations, 20 clusters in 1
 
 demo: build ## a hub, backends and real Envoys for two clusters, with traffic; ARGS=--once ends by itself
 	@$(setup) waiting "building bin/demo" go build -o bin/demo ./test/demo
-	@ISTHMUS_ENVOY="$$($(setup) envoy)" ISTHMUS_BIN=bin/isthmus exec bin/demo $(ARGS)
+	@ISTHMUS_ENVOY="$$($(setup) envoy)" ISTHMUS_CONSUL="$$($(setup) have consul)" ISTHMUS_NACOS="$$($(setup) have nacos)" ISTHMUS_BIN=bin/isthmus exec bin/demo $(ARGS)
 
 bench: modules ## measure the budgets on synthetic members and proxies; ARGS are passed on
 	@$(setup) waiting "building bin/bench" go build -o bin/bench ./test/bench

@@ -42,7 +42,15 @@ func TestDemoOnce(t *testing.T) {
 	if status != 0 || errs != "" {
 		t.Fatalf("exit status %d\n%s%s", status, out, errs)
 	}
-	for _, want := range []string{"mixed-vm (east)", "has dropped it after", " 0 failed", "Every expected answer came."} {
+	wants := []string{"mixed-vm (east)", "has dropped it after", " 0 failed", "Every expected answer came."}
+	for _, f := range foreigners() {
+		if os.Getenv(f.variable) != "" {
+			wants = append(wants, "checkout is answered by checkout-"+f.provider)
+		} else {
+			wants = append(wants, "'test/tools/setup "+f.provider+"' makes one")
+		}
+	}
+	for _, want := range wants {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output does not say %q", want)
 		}

@@ -54,11 +54,15 @@ func (s *stage) play(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	fmt.Fprint(out, "\nWho answers now? Clients in east are served by west.\n\n")
-	return s.askAll(ctx, out, []question{
+	err = s.askAll(ctx, out, []question{
 		{east, "hello", []string{helloWest1, helloWest2}},
 		{west, "hello", []string{helloWest1, helloWest2}},
 		{gateway, "hello", []string{helloWest1, helloWest2}},
 	})
+	if err != nil {
+		return err
+	}
+	return s.federate(ctx, out)
 }
 
 // The backends of the example, as they are counted.
@@ -82,7 +86,7 @@ func (s *stage) invite(o options, out io.Writer) {
 	fmt.Fprintf(out, "  export ISTHMUS_HUB=%s\n", s.hub.URL)
 	for _, args := range []string{
 		"cluster list", "service list", "service explain " + hello.Hostname + " --proxy " + s.proxies[0].options.ID,
-		"proxy list", "proxy config clusters " + s.proxies[0].options.ID, "proxy config endpoints " + s.proxies[0].options.ID,
+		"registry list", "proxy list", "proxy config clusters " + s.proxies[0].options.ID, "proxy config endpoints " + s.proxies[0].options.ID,
 	} {
 		fmt.Fprintf(out, "  %s %s\n", o.hub, args)
 	}

@@ -138,6 +138,7 @@ func (s *stage) launchHub(ctx context.Context, o options, log string) (*envoytes
 	}
 	return envoytest.LaunchHub(ctx, envoytest.HubOptions{
 		Binary: o.hub, Dir: s.clusters, GRPC: ports[0], HTTP: ports[1], Monitoring: ports[2], Log: log,
+		Args: []string{"--cluster-id", "east"}, // registries are declared there
 	})
 }
 
