@@ -1,10 +1,12 @@
 package registries
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
@@ -19,6 +21,7 @@ type instance struct {
 	out      model.Sink      // guarded by mu: of the run; nil if it does not run
 	last     model.Status    // guarded by mu: that the registry told last in this run
 	problems []model.Problem // guarded by mu
+	stale    time.Duration   // guarded by mu: that statuses have which say none of their own; 0: none
 }
 
 // Run implements model.Registry.
@@ -36,14 +39,14 @@ func (i *instance) Run(ctx context.Context, out model.Sink) error {
 	return i.Registry.Run(ctx, &tap{Sink: out, of: i})
 }
 
-// say sets the problems.
-func (i *instance) say(problems []model.Problem) {
+// say sets the problems, and how long the registry may be stale.
+func (i *instance) say(problems []model.Problem, stale time.Duration) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if slices.Equal(i.problems, problems) {
+	if slices.Equal(i.problems, problems) && i.stale == stale {
 		return
 	}
-	i.problems = problems
+	i.problems, i.stale = problems, stale
 	if i.out != nil && i.last.State != "" {
 		i.give(i.out)
 	}
@@ -52,6 +55,7 @@ func (i *instance) say(problems []model.Problem) {
 // give is called with mu held. Sinks never block, so it may be: nothing older may come after what is told now.
 func (i *instance) give(out model.Sink) {
 	s := i.last
+	s.StaleAfter = cmp.Or(s.StaleAfter, i.stale)
 	if len(i.problems) > 0 {
 		s.Problems = append(slices.Clip(s.Problems), i.problems...)
 	}

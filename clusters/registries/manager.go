@@ -88,11 +88,15 @@ func (a *attachment) add(x made) {
 	}
 }
 
-// say tells problems, whichever of the two is looked at.
-func (a *attachment) say(problems []model.Problem) {
+// say tells what is wrong with a declaration, whichever of the two is looked at.
+func (a *attachment) say(d *desired) {
+	var stale time.Duration
+	if d.Spec != nil && d.Spec.StaleAfter != nil {
+		stale = d.Spec.StaleAfter.Duration
+	}
 	for _, x := range []made{a.current, a.next} {
 		if x.instance != nil {
-			x.say(problems)
+			x.say(d.told(), stale)
 		}
 	}
 }
@@ -208,7 +212,7 @@ func (m *Manager) attach(d desired) {
 		m.attached[d.Key] = a
 	}
 	a.settle()
-	defer func() { a.say(d.told()) }()
+	defer a.say(&d)
 	log := m.opts.Log.With("provider", d.Key.Provider, "cluster", d.Key.Cluster)
 	switch {
 	case a.newest().isFor(d.hash):

@@ -317,6 +317,21 @@ func TestKept(t *testing.T) {
 	})
 }
 
+// How long a registry may be stale holds whatever it is that tells its status.
+func TestStaleAfter(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.declare(registry(t, "a", "a:1", ", staleAfter: 7s"))
+		w.want("a.consul")
+		w.of("a").Status(model.Status{State: model.StateStale, Err: "gone"})
+		w.pass()
+		for _, s := range w.ctl.Shards() {
+			if s.Key == key("a") && s.Status.StaleAfter != 7*time.Second {
+				t.Errorf("%+v", s.Status)
+			}
+		}
+	})
+}
+
 // Without any source of Secrets that is said.
 func TestNoSecrets(t *testing.T) {
 	inWorldWith(t, func(o *registries.Options) { o.Want = nil }, func(w *world) {

@@ -7,8 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug/debugtest"
 )
 
 // closedPort is an address that refuses connections.
@@ -30,6 +33,7 @@ spec:
   registries:
   - {type: static, name: billing, domain: "10.9.0.4:7001,oops", port: 80}
   - {type: eureka, name: netflix, domain: eureka.internal, port: 8761}
+  - {type: nacos2, name: west, domain: 127.0.0.1, port: 1, nacosAccessKey: id, nacosSecretKey: hush}
 `
 
 func registryYAML(name, address, more string) string {
@@ -79,6 +83,11 @@ func TestIncident96RegistriesAreShown(t *testing.T) {
 	if got := command(t, "registry", "explain", "nobody", "--hub", r.url); got.code != exitNotFound {
 		t.Errorf("exit code %d: %s", got.code, got.stderr)
 	}
+	for _, path := range []string{"/debug/configz", "/debug/registries", "/debug/findings"} {
+		if _, text := get(t, r.url+path); strings.Contains(text, "hush") || !strings.Contains(text, "McpBridge") {
+			t.Errorf("%s tells a credential, or nothing:\n%s", path, text)
+		}
+	}
 	if got := command(t, "registry", "list", "-o", "wide", "--hub", r.url); !strings.Contains(got.stdout, "McpBridge/istio-system/default registries[0]") {
 		t.Errorf("%s", got.stdout)
 	}
@@ -86,7 +95,7 @@ func TestIncident96RegistriesAreShown(t *testing.T) {
 	for _, f := range ask[[]debug.ObjectFinding](t, r, "findings") {
 		said = append(said, strings.TrimSpace(f.Cluster+" "+f.Kind+"/"+f.Name+" "+f.Field+" "+f.Code))
 	}
-	for _, want := range []string{"west Registry/stray  NotInForce", "east McpBridge/default registries[0].domain InvalidAddress", "east McpBridge/default registries[1].type InvalidInBridge"} {
+	for _, want := range []string{"west Registry/stray  NotInForce", "east McpBridge/default registries[0].domain InvalidAddress", "east McpBridge/default registries[1].type InvalidInBridge", "east McpBridge/default registries[2] NameTaken"} {
 		if !slices.Contains(said, want) {
 			t.Errorf("no finding %q in %q", want, said)
 		}
@@ -116,6 +125,34 @@ func TestDeclaredMCPServer(t *testing.T) {
 	if x := registryOf(t, r, "taken"); x.DeclaredBy != nil || x.Provider != "mcp" {
 		t.Errorf("%+v", x)
 	}
+}
+
+// What the command line shows of registries in several states.
+func TestRegistryTables(t *testing.T) {
+	t.Parallel()
+	now := debugtest.Now()
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	by := func(object, field string) *debug.Declaring {
+		return &debug.Declaring{Source: debug.Source{Shard: "kubernetes/east", Object: object}, Field: field}
+	}
+	spec := api.RegistrySpec{Provider: api.Consul, Addresses: []string{"consul.example.com:8500"}, Namespace: "istio-system", Hosts: &api.HostNaming{Mode: api.NamingHigress}}
+	list := []debug.Registry{
+		{Provider: "consul", Name: "legacy", State: "stale", Since: ago(3 * time.Minute), Reason: "connection refused", Synced: true, Services: 12, Workloads: 40, Endpoints: 40, HeldBack: 1, LastEvent: ago(4 * time.Minute),
+			Problems: []debug.Problem{{Item: "Service/istio-system/web.dc1.consul", Reason: "held", Since: ago(time.Minute)}}, DeclaredBy: by("Registry/istio-system/legacy", ""), Secrets: []string{"legacy-consul"}, Effective: &spec},
+		{Provider: "nacos", Name: "trade", State: debug.Refused, Since: ago(time.Second), Reason: "the Secret istio-system/trade does not exist", DeclaredBy: by("McpBridge/istio-system/default", "registries[0]")},
+		{Provider: "mcp", Name: "up", State: "live", Since: ago(time.Hour), Synced: true},
+	}
+	var out strings.Builder
+	if err := registryTable(list, now).Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range list {
+		out.WriteString("\n")
+		if err := explainRegistry(&out, x, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	compare(t, "registries.golden", out.String())
 }
 
 // Secrets in a folder are followed, and a registry that can't be reached hurts nobody and comes and goes with its declaration.

@@ -280,9 +280,21 @@ func (s *registrySource) static(p registries.Plan) (model.Registry, error) {
 
 // declarationFindings are those about declarations of registries together.
 func (o *serveOptions) declarationFindings(pc *pushcontext.PushContext) (out []analysis.Finding) {
-	_, findings := registries.Read(pc.Configs, o.declarations())
+	declared, findings := registries.Read(pc.Configs, o.declarations())
 	for _, f := range findings {
 		out = append(out, analysis.Finding(f))
+	}
+	clusters := map[model.ClusterID]bool{}
+	for _, s := range pc.Shards {
+		clusters[s.Key.Cluster] = clusters[s.Key.Cluster] || !s.Key.Provider.Foreign() && !s.Key.Provider.OfHub()
+	}
+	for _, d := range declared {
+		if clusters[d.Key.Cluster] {
+			out = append(out, analysis.Finding{Source: d.From, Finding: model.Finding{
+				Code: registries.CodeTaken, Severity: model.SeverityWarning, Object: d.From.Object, Field: d.Field,
+				Message: fmt.Sprintf("a cluster is called %s too: the registry's instances count as if they ran in it; give the registry another name", d.Key.Cluster),
+			}})
+		}
 	}
 	return out
 }
