@@ -3,6 +3,7 @@ package aggregate
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -58,7 +59,7 @@ type sources struct {
 	askers    func() []asker
 	reserved  map[netip.Prefix]int
 	directory directory
-	touched   func(hosts map[string]struct{}) bool // the services of some of these hosts changed
+	touched   func(hosts map[string]struct{}) bool // the services of some of these hosts, in lower case, changed
 }
 
 // update gives the basis for new rows. Parts of which no row changed, and which stay the same, keep their
@@ -307,7 +308,7 @@ func (s *state) changed(kind string) bool {
 
 // directory gives the definitions of the services of a host.
 func (s *state) directory(host string) (out []row[*model.Service]) {
-	for _, k := range s.named[host] {
+	for _, k := range s.named[strings.ToLower(host)] {
 		out = append(out, s.hosts[k].services...)
 	}
 	return out

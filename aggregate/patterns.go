@@ -7,12 +7,14 @@ import (
 	"strings"
 )
 
-// patterns holds lists of values by host pattern: a host, "*.suffix" or "*", each under its patternKey.
+// patterns holds lists of values by host pattern: a host, "*.suffix" or "*", each under its patternKey. Hosts are compared
+// without regard to case, as services of foreign registries may have capitals.
 type patterns[T comparable] map[string][]T
 
 // patternKey is a pattern as an index has it: a suffix of hosts without its star, which is the rest of a host's
-// name without making a string of it.
+// name without making a string of it; in lower case.
 func patternKey(pattern string) string {
+	pattern = strings.ToLower(pattern)
 	if strings.HasPrefix(pattern, "*.") {
 		return pattern[1:]
 	}
@@ -41,6 +43,7 @@ func (p patterns[T]) match(host string) (out []T) {
 	if len(p) == 0 {
 		return nil
 	}
+	host = strings.ToLower(host)
 	out = append(out, p[patternKey(host)]...)
 	for i := range host {
 		if host[i] == '.' && i > 0 && host[:i] != "*" {
@@ -55,6 +58,7 @@ func (p patterns[T]) match(host string) (out []T) {
 
 // scan gives what match gives, from a look at every pattern.
 func (p patterns[T]) scan(host string) (out []T) {
+	host = strings.ToLower(host)
 	keys := slices.SortedFunc(maps.Keys(p), func(a, b string) int {
 		return cmp.Or(compareTrue(a == patternKey(host), b == patternKey(host)), cmp.Compare(len(b), len(a)))
 	})
@@ -106,6 +110,7 @@ func (s patternSet) wild() bool {
 
 // has reports whether a host, or every host of a pattern, is among those of a pattern.
 func (s patternSet) has(host string) bool {
+	host = strings.ToLower(host)
 	if _, ok := s[patternKey(host)]; ok {
 		return true
 	}

@@ -115,7 +115,7 @@ func (r *rebuild) reserved() map[netip.Prefix]int {
 // directory gives the definitions of the services of a host.
 func (r *rebuild) directory(host string) (out []row[*model.Service]) {
 	for k, rows := range r.services {
-		if k.host == host {
+		if strings.EqualFold(k.host, host) {
 			out = append(out, rows...)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // kept.
 func compileRoute(c *model.Config, delegates map[string]*model.Config, src routeSources, old *route) *route {
 	spec := proto.Clone(c.Spec.(*networking.VirtualService)).(*networking.VirtualService)
-	r := &route{from: []*model.Config{c}, ports: map[string]uint16{}, aliases: map[string]string{}, VirtualService: &pushcontext.VirtualService{
+	r := &route{from: []*model.Config{c}, ports: map[string]uint16{}, meant: map[string]string{}, VirtualService: &pushcontext.VirtualService{
 		Source: c.Source, Namespace: c.Namespace, Created: c.Created, Spec: spec,
 		Hosts:    routeHosts(spec.Hosts, c.Namespace, src.view.DomainSuffix),
 		Gateways: gatewayNames(spec.Gateways, c.Namespace),
@@ -140,8 +140,8 @@ func (r *route) fill(src routeSources) {
 	hosts, all := map[string]struct{}{}, map[pushcontext.Destination]struct{}{}
 	for _, to := range destinationsOf(r.Spec) {
 		if _, read := hosts[to.Host]; !read { // else it may be what another stands for
-			at := src.aliases.final(to.Host)
-			r.aliases[to.Host], to.Host = at, at
+			at := src.meant(to.Host)
+			r.meant[to.Host], to.Host = at, at
 		}
 		hosts[to.Host] = struct{}{}
 		if to.Port.GetNumber() == 0 {

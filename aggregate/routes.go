@@ -30,7 +30,7 @@ type route struct {
 	*pushcontext.VirtualService
 	from      []*model.Config   // the object, and what its delegates are; nil for one that is not there
 	ports     map[string]uint16 // of services with one port, by host
-	aliases   map[string]string // by host
+	meant     map[string]string // hosts of services, by what destinations say
 	delegated int               // routes and conditions that come from delegates, at most
 	conflicts []pushcontext.Conflict
 }
@@ -92,8 +92,8 @@ func (r *route) current(c *model.Config, delegates map[string]*model.Config, src
 			return false
 		}
 	}
-	for host, to := range r.aliases {
-		if src.aliases.final(host) != to {
+	for host, to := range r.meant {
+		if src.meant(host) != to {
 			return false
 		}
 	}
@@ -104,10 +104,13 @@ func (rs *routes) add(r *route) {
 	v := r.VirtualService
 	rs.all, rs.conflicts = append(rs.all, v), append(rs.conflicts, r.conflicts...)
 	for d := range r.ports {
+		rs.hosts[strings.ToLower(d)] = struct{}{}
+	}
+	for d := range r.meant {
 		rs.hosts[d] = struct{}{}
 	}
 	for d := range v.Hashed {
-		rs.hosts[d] = struct{}{}
+		rs.hosts[strings.ToLower(d)] = struct{}{}
 	}
 	if !v.Bound(pushcontext.MeshGateway) {
 		return
@@ -141,12 +144,31 @@ func (rs *routes) match(host string) []*pushcontext.VirtualService {
 	return rs.byHost.match(host)
 }
 
-// directory tells the definitions of the services of a host, of all namespaces.
+// meant gives the host of the service that a name, in lower case, stands for.
+func (s routeSources) meant(name string) string {
+	return s.directory.spelled(s.aliases.final(name))
+}
+
+// directory tells the definitions of the services of a host, of all namespaces; case does not count.
 type directory func(host string) []row[*model.Service]
 
 // has reports whether there is a service of the host.
 func (d directory) has(host string) bool {
 	return slices.ContainsFunc(d(host), func(r row[*model.Service]) bool { return !imported(r.obj) })
+}
+
+// spelled gives a host as its services have it; of several spellings the host itself, else the first.
+func (d directory) spelled(host string) string {
+	var out string
+	for _, r := range d(host) {
+		if r.obj.Host == host {
+			return host
+		}
+		if out == "" || r.obj.Host < out {
+			out = r.obj.Host
+		}
+	}
+	return cmp.Or(out, host)
 }
 
 // port gives the port of the services of a host, if they have one only; 0 otherwise.

@@ -3,6 +3,7 @@ package aggregate_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,6 +127,47 @@ func destinationHosts(v *pushcontext.VirtualService) (out []string) {
 		out = append(out, d.Host)
 	}
 	return slices.Compact(out)
+}
+
+// Services of foreign registries may have capitals: VirtualServices and DestinationRules for them do not mind case, and what they
+// send to is called as the service is.
+func TestCaseDoesNotCount(t *testing.T) {
+	inBubble(t, aggregate.Options{ConfigCluster: "c1"}, func(h *hub) {
+		c1 := kube("c1")
+		const name = "pay.DEFAULT-GROUP.public.nacos"
+		named := func(s *model.Service) { s.Host = name }
+		spec := func(hosts ...string) *networking.VirtualService {
+			return &networking.VirtualService{Hosts: hosts, Http: []*networking.HTTPRoute{to(name, 80), to("PAY.default-group.public.nacos", 0)}}
+		}
+		r := registry(c1, service(c1, "a"), rule(c1, "ns", "r", strings.ToLower(name), 0, hashed), virtual("ns", "v", 0, spec(name, "*.public.nacos")), virtual("ns", "a", 0, spec("a")))
+		h.Attach(r)
+		h.start()
+		sends := func() string {
+			to := h.service("a").Shape.VirtualServices[0]
+			return fmt.Sprint(to.Spec.Http[0].Route[0].Destination.Host, " ", to.Spec.Http[1].Route[0].Destination.Host, " ", len(to.Hashed))
+		}
+		h.quiet()
+		if got, want := sends(), strings.ToLower(name)+" "+strings.ToLower(name)+" 1"; got != want {
+			t.Errorf("without a service it is %s", got)
+		}
+		s := entry(c1, "pay", named)
+		r.Put(keyOf(s), s)
+		pc := h.quiet()
+		view := pc.Host(name).Services[0].Shape
+		if got, want := sends(), name+" "+name+" 1"; got != want {
+			t.Errorf("it sends to %s, want %s", got, want)
+		}
+		if len(view.VirtualServices) != 1 || len(view.Policies) != 1 {
+			t.Errorf("%s has the VirtualServices %v, %d rules", name, virtualNames(view.VirtualServices), len(view.Policies))
+		}
+		h.deltas = nil
+		c := virtual("ns", "v", 0, spec(name))
+		r.Put(keyOf(c), c)
+		h.quiet()
+		if len(h.deltas) != 1 || !slices.Equal(h.deltas[0].Shape, []string{name}) {
+			t.Errorf("an edit changes %+v", h.deltas)
+		}
+	})
 }
 
 // A destination without a port has that of its service if there is one only, at any time.

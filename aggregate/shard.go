@@ -4,6 +4,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
@@ -39,12 +40,12 @@ func (h *hostRows) empty() bool { return len(h.services)+len(h.endpoints)+len(h.
 type state struct {
 	shards      map[model.ShardKey]*shard
 	hosts       map[hostKey]*hostRows
-	named       map[string][]hostKey // keys of hosts, by host
+	named       map[string][]hostKey // keys of hosts, by host in lower case
 	sel         *selector
 	dirty       map[hostKey]struct{}
 	mesh        bool                // a mesh-wide configuration row changed
 	configs     bool                // any other configuration row changed
-	redefined   map[string]struct{} // hosts of which definitions changed
+	redefined   map[string]struct{} // hosts of which definitions changed, in lower case
 	gateways    *gatewayIndex
 	addresses   *addressIndex
 	aliases     *aliasIndex
@@ -131,7 +132,8 @@ func (s *state) host(k hostKey) *hostRows {
 	if h == nil {
 		h = &hostRows{}
 		s.hosts[k] = h
-		s.named[k.host] = append(s.named[k.host], k)
+		name := strings.ToLower(k.host)
+		s.named[name] = append(s.named[name], k)
 	}
 	return h
 }
@@ -139,9 +141,10 @@ func (s *state) host(k hostKey) *hostRows {
 // forget removes a host of which nothing is left.
 func (s *state) forget(k hostKey) {
 	delete(s.hosts, k)
-	rest := slices.DeleteFunc(s.named[k.host], func(o hostKey) bool { return o == k })
-	if s.named[k.host] = rest; len(rest) == 0 {
-		delete(s.named, k.host)
+	name := strings.ToLower(k.host)
+	rest := slices.DeleteFunc(s.named[name], func(o hostKey) bool { return o == k })
+	if s.named[name] = rest; len(rest) == 0 {
+		delete(s.named, name)
 	}
 }
 
@@ -153,7 +156,7 @@ func (s *state) index(sh *shard, k model.RowKey, obj model.Object) {
 		hk := hostKey{o.Namespace, o.Host}
 		h := s.host(hk)
 		h.services = insertRow(h.services, id, o)
-		s.redefined[o.Host] = struct{}{}
+		s.redefined[strings.ToLower(o.Host)] = struct{}{}
 		s.sel.addService(id, o)
 		s.gateways.addService(id, o)
 		s.addresses.count(hk, o, 1)
@@ -184,7 +187,7 @@ func (s *state) unindex(sh *shard, k model.RowKey, obj model.Object) {
 		hk := hostKey{o.Namespace, o.Host}
 		h := s.host(hk)
 		h.services = removeRow(h.services, id)
-		s.redefined[o.Host] = struct{}{}
+		s.redefined[strings.ToLower(o.Host)] = struct{}{}
 		s.sel.dropService(id, o)
 		s.gateways.dropService(id)
 		s.addresses.count(hk, o, -1)

@@ -58,8 +58,25 @@ func compare(x, y Finding) int {
 
 // analysis collects the findings of one snapshot.
 type analysis struct {
-	pc    *pushcontext.PushContext
-	found []Finding
+	pc       *pushcontext.PushContext
+	found    []Finding
+	capitals map[string]*pushcontext.HostView // hosts that have some, by their name in lower case; made once one is asked for
+}
+
+// host gives the services of a host as objects name it: case does not count.
+func (a *analysis) host(name string) *pushcontext.HostView {
+	if h := a.pc.Host(name); h != nil {
+		return h
+	}
+	if a.capitals == nil {
+		a.capitals = map[string]*pushcontext.HostView{}
+		for host, h := range a.pc.Hosts() {
+			if lower := strings.ToLower(host); lower != host {
+				a.capitals[lower] = h
+			}
+		}
+	}
+	return a.capitals[strings.ToLower(name)]
 }
 
 func (a *analysis) add(of model.Source, f model.Finding) {

@@ -31,7 +31,7 @@ func (a *analysis) unclaimed(v *pushcontext.VirtualService) {
 		return
 	}
 	for _, h := range v.Hosts {
-		if !strings.HasPrefix(h, "*") && a.pc.Host(h) == nil {
+		if !strings.HasPrefix(h, "*") && a.host(h) == nil {
 			a.add(v.Source, model.Finding{Code: CodeUnclaimed, Severity: model.SeverityInfo, Field: "hosts",
 				Message: fmt.Sprintf("no service has the host %s: sidecars serve it at port %d, and at the ports of other services that the VirtualService is for; add a ServiceEntry to give it ports", h, pushcontext.RoutedPort)})
 		}

@@ -15,13 +15,13 @@ import (
 // ruled gives the services that a DestinationRule's host stands for.
 func (a *analysis) ruled(host string) (out []*pushcontext.ServiceView) {
 	if !strings.HasPrefix(host, "*") {
-		if h := a.pc.Host(host); h != nil {
+		if h := a.host(host); h != nil {
 			return h.Services
 		}
 		return nil
 	}
 	for name, h := range a.pc.Hosts() {
-		if pushcontext.HostMatches(host, name) {
+		if pushcontext.HostMatches(host, strings.ToLower(name)) {
 			out = append(out, h.Services...)
 		}
 	}
@@ -190,7 +190,7 @@ func (a *analysis) imports(own, namespace, host string) bool {
 		return true
 	}
 	for name, h := range a.pc.Hosts() {
-		if pushcontext.HostMatches(host, name) && slices.ContainsFunc(h.Services, func(s *pushcontext.ServiceView) bool {
+		if pushcontext.HostMatches(host, strings.ToLower(name)) && slices.ContainsFunc(h.Services, func(s *pushcontext.ServiceView) bool {
 			return (namespace == "*" || s.Shape.Key.Namespace == namespace) && s.Shape.Export.Includes(own)
 		}) {
 			return true

@@ -2,6 +2,7 @@ package pushcontext
 
 import (
 	"slices"
+	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
 	telemetry "istio.io/api/telemetry/v1alpha1"
@@ -56,7 +57,7 @@ type ScopeKey struct {
 }
 
 func (i Import) admits(namespace, host string) bool {
-	return (i.Namespace == "*" || i.Namespace == namespace) && HostMatches(i.Host, host)
+	return (i.Namespace == "*" || i.Namespace == namespace) && HostMatches(i.Host, strings.ToLower(host))
 }
 
 // Only gives the scope with one of its egress listeners alone, and that for all ports. What only routes lead to is not imported.

@@ -38,6 +38,7 @@ func TestSidecarImports(t *testing.T) {
 		{[]string{"~/*"}, "ns", "a.ns", false},
 		{[]string{"x/*"}, "x", "a.x", true},
 		{[]string{"x/*.X"}, "x", "a.x", true},
+		{[]string{"x/a.Y.x"}, "x", "A.y.X", true},
 		{[]string{"x/*.y"}, "x", "a.x", false},
 		{[]string{"x/a.x"}, "x", "a.x", true},
 		{[]string{"x/a.x"}, "y", "a.x", false},

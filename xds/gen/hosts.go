@@ -350,12 +350,12 @@ func (t *table) meant(i int) *placed {
 	return s
 }
 
-// named gives the service of a host.
+// named gives the service of a host, which is in lower case.
 func (t *table) named(host string) (int, bool) {
 	if t.byHost == nil {
 		t.byHost = make(map[string]int, len(t.placed.services))
 		for j := range t.placed.services {
-			t.byHost[t.placed.services[j].shape.Key.Host] = j
+			t.byHost[strings.ToLower(t.placed.services[j].shape.Key.Host)] = j
 		}
 	}
 	j, ok := t.byHost[host]

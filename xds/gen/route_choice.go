@@ -23,7 +23,7 @@ func virtualServiceFor(s *pushcontext.ShapeView, c Class, port uint16) (first *p
 		if first == nil {
 			first = v
 		}
-		if !several || !slices.Contains(v.Hosts, s.Key.Host) {
+		if !several || !slices.Contains(v.Hosts, strings.ToLower(s.Key.Host)) {
 			break
 		}
 		if routeKeyOf(v, c).applies(port) {

@@ -312,6 +312,19 @@ func hasPort(s *pushcontext.ShapeView, n uint16) bool {
 	return ok
 }
 
+// A service's host may have capitals, hosts of VirtualServices have none.
+func TestHostsWithCapitals(t *testing.T) {
+	t.Parallel()
+	v := answers(t, "v", []string{"pay.default-group.nacos", "*.nacos"})
+	newer := answers(t, "newer", []string{"pay.default-group.nacos"})
+	p := unclaimed(portView(80, newMesh(), svc{host: "pay.DEFAULT-GROUP.nacos", ns: "shop", ports: []model.Port{httpPort(80)}, edit: routedBy(v, newer)}), v, newer)
+	m := routeTable(t, p, sidecar("c1", "shop"))
+	checkTable(t, m)
+	if d := cmp.Diff(map[string]string{"pay.DEFAULT-GROUP.nacos:80": "→v", "allow_any": "PassthroughCluster"}, leadsTo(m)); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestUnknownHosts(t *testing.T) {
 	t.Parallel()
 	registryOnly := newMesh(func(m *settings) {

@@ -64,7 +64,7 @@ func (t *table) split(vs *pushcontext.VirtualService) (hosts []string, served bo
 		claimed := false
 		for i := range t.placed.services {
 			s := t.placed.services[i].shape
-			if !pushcontext.HostMatches(h, s.Key.Host) {
+			if !pushcontext.HostMatches(h, strings.ToLower(s.Key.Host)) {
 				continue
 			}
 			claimed = true
