@@ -111,7 +111,7 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	f.busy++
 	f.most = max(f.most, f.busy)
 	f.mu.Unlock()
-	defer f.do2(func() { f.busy-- })
+	defer f.locked(func() { f.busy-- })
 	if resp, err := f.fault(r); resp != nil || err != nil {
 		return resp, err
 	}
@@ -128,7 +128,7 @@ func (f *fake) fault(r *http.Request) (*http.Response, error) {
 	return mangle(r)
 }
 
-func (f *fake) do2(change func()) {
+func (f *fake) locked(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
@@ -233,7 +233,7 @@ func at(address string, more ...func(*entry)) entry {
 	return e
 }
 
-func status1(s string) func(*entry) {
+func checked(s string) func(*entry) {
 	return func(e *entry) { e.Checks = []check{{CheckID: "c-" + e.Node.Address, Status: s}} }
 }
 
@@ -416,7 +416,7 @@ func (w *world) wantState(want string) {
 
 // script sets what takes the place of answers.
 func (f *fake) script(mangle func(*http.Request) (*http.Response, error)) {
-	f.do2(func() { f.mangle = mangle })
+	f.locked(func() { f.mangle = mangle })
 }
 
 // scripted gives the options of a registry with a spec.

@@ -87,9 +87,9 @@ func TestLostContactKeepsWhatIsKnown(t *testing.T) {
 		"reset": {func(w *world) {
 			w.script(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection reset by peer") })
 		}, "stale: consul.test:8500: connection reset by peer"},
-		"no leader": {func(w *world) { w.do2(func() { w.header.Set("X-Consul-KnownLeader", "false") }) },
+		"no leader": {func(w *world) { w.locked(func() { w.header.Set("X-Consul-KnownLeader", "false") }) },
 			"stale: consul.test:8500: the server knows no leader"},
-		"old": {func(w *world) { w.do2(func() { w.header.Set("X-Consul-LastContact", "10001") }) },
+		"old": {func(w *world) { w.locked(func() { w.header.Set("X-Consul-LastContact", "10001") }) },
 			"stale: consul.test:8500: the server is behind the leader for more than 10s"},
 		"error": {func(w *world) { w.script(refuse("/", 500, "No cluster leader\nmore")) },
 			"stale: consul.test:8500: 500 Internal Server Error: No cluster leader"},
@@ -112,7 +112,7 @@ func TestLostContactKeepsWhatIsKnown(t *testing.T) {
 				if n := w.count("") - asked; n > 3*2*10*60/15 {
 					w.t.Errorf("%d requests in ten minutes", n)
 				}
-				w.do2(func() { w.mangle, w.header = nil, http.Header{} })
+				w.locked(func() { w.mangle, w.header = nil, http.Header{} })
 				w.set("b", at("10.0.0.4"))
 				w.after(35*time.Second, "b.dc1.consul [80/http]: 10.0.0.4:80 healthy 1")
 				w.wantState("live")

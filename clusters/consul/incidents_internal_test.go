@@ -33,9 +33,9 @@ func TestIncident19AllInstancesCritical(t *testing.T) {
 		inBubble(t, o, func(w *world) {
 			w.set("a", at("10.0.0.1"), at("10.0.0.2"))
 			w.want("a.dc1.consul [80/http]: 10.0.0.1:80 healthy 1; 10.0.0.2:80 healthy 1")
-			w.setHealth("a", at("10.0.0.1", status1("critical")), at("10.0.0.2", status1("critical")))
+			w.setHealth("a", at("10.0.0.1", checked("critical")), at("10.0.0.2", checked("critical")))
 			w.want("a.dc1.consul [80/http]: 10.0.0.1:80 unhealthy 1; 10.0.0.2:80 unhealthy 1")
-			w.setHealth("a", at("10.0.0.1"), at("10.0.0.2", status1("critical")))
+			w.setHealth("a", at("10.0.0.1"), at("10.0.0.2", checked("critical")))
 			w.want("a.dc1.consul [80/http]: 10.0.0.1:80 healthy 1; 10.0.0.2:80 unhealthy 1")
 		})
 	})
@@ -142,7 +142,7 @@ func TestIncident26OneRuleForWarning(t *testing.T) {
 				o := o
 				o.Spec.Health = &api.Health{Warning: setting}
 				inBubble(t, o, func(w *world) {
-					e := at("10.0.0.1", status1("warning"), func(e *entry) { e.Service.Weights = &weights{Passing: 5, Warning: 3} })
+					e := at("10.0.0.1", checked("warning"), func(e *entry) { e.Service.Weights = &weights{Passing: 5, Warning: 3} })
 					w.set("a", e)
 					w.want("a.dc1.consul [80/http]: " + want)
 					for range 5 { // however it is told
