@@ -42,7 +42,7 @@ func (o Options) withDefaults() Options {
 // Store is a folder with what registries reported last.
 type Store struct {
 	opts  Options
-	found []model.ClusterID // at the start
+	found []model.ShardKey // at the start, sorted
 
 	mu     sync.Mutex
 	files  map[model.ShardKey]*shardFile // guarded by mu: of registries that were not forgotten
@@ -72,16 +72,26 @@ func Open(o Options) (*Store, error) {
 				return nil, fmt.Errorf("open folder of last good rows: %w", err)
 			}
 		}
-		if k, ok := parseName(e.Name()); ok && k.Provider == model.ProviderKubernetes {
-			s.found = append(s.found, k.Cluster)
+		if k, ok := parseName(e.Name()); ok {
+			s.found = append(s.found, k)
 		}
 	}
-	slices.Sort(s.found)
+	slices.SortFunc(s.found, model.ShardKey.Compare)
 	return s, nil
 }
 
+// Shards are the registries that had a file when the store was opened, sorted.
+func (s *Store) Shards() []model.ShardKey { return slices.Clone(s.found) }
+
 // Clusters are those whose Kubernetes registries had a file when the store was opened, sorted.
-func (s *Store) Clusters() []model.ClusterID { return slices.Clone(s.found) }
+func (s *Store) Clusters() (out []model.ClusterID) {
+	for _, k := range s.found {
+		if k.Provider == model.ProviderKubernetes {
+			out = append(out, k.Cluster)
+		}
+	}
+	return out
+}
 
 // Wrap gives a registry that reports what reg reports and keeps it. With restore, what was kept is reported while
 // reg can't: as a full truth that is stale since it was last known to hold, until reg's own comes. Only the first

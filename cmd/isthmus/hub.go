@@ -89,7 +89,7 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 	if o.watch != nil {
 		life = o.watch(life)
 	}
-	deps := sourceDeps{opts: o, life: &settings{Lifecycle: life}, log: log, registerer: h.metrics, upstreams: client.NewMetrics(h.metrics), primary: h.usePrimary, cluster: h.useCluster}
+	deps := sourceDeps{opts: o, life: &settings{Lifecycle: life}, log: log, registerer: h.metrics, upstreams: client.NewMetrics(h.metrics), ready: h.controller.ReadyCh(), primary: h.usePrimary, cluster: h.useCluster}
 	kinds := sources()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		if s := kinds[kind](deps); s != nil {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -236,6 +238,10 @@ func testOutlives(t *testing.T, away bool) {
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
 	}
+	old := filepath.Join(state, "registries", "consul@earlier.rows") // of one that is not declared any more
+	if err := os.WriteFile(old, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if away {
 		c.CloseClientConnections()
 		c.Close()
@@ -248,6 +254,10 @@ func testOutlives(t *testing.T, away bool) {
 	if x := registryOf(t, r, "a"); x.State != "stale" {
 		t.Errorf("%+v", x)
 	}
+	r.log.until(t, "the end of an old file", func() bool {
+		_, err := os.Stat(old)
+		return errors.Is(err, fs.ErrNotExist)
+	})
 	if !away { // it comes back
 		set("s", "two")
 		r.log.until(t, "a registry that is well", func() bool { return registryOf(t, r, "a").State == "live" })

@@ -111,6 +111,34 @@ func (s *registrySource) Members() []clusters.Member { return nil }
 
 // Run implements source: it follows the Secrets that are needed.
 func (s *registrySource) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { s.prune(ctx) })
+	return s.follow(ctx)
+}
+
+// prune drops what was kept of registries that were declared when the hub ran last, and are not any more.
+func (s *registrySource) prune(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-s.ready: // the config cluster has spoken, or what was kept of it
+	}
+	if s.store == nil {
+		return
+	}
+	there := map[model.ShardKey]bool{}
+	for _, i := range s.manager.List() {
+		there[i.Key] = true
+	}
+	for _, k := range s.store.Shards() {
+		if !there[k] {
+			s.store.Forget(k)
+		}
+	}
+}
+
+func (s *registrySource) follow(ctx context.Context) error {
 	switch {
 	case s.names == nil:
 		<-ctx.Done()
