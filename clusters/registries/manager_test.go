@@ -52,8 +52,8 @@ func TestServingWaitsForDeclared(t *testing.T) {
 	})
 }
 
-// TestIncident20OneBadRegistryHurtsNobody: whatever is wrong with one, others are attached, serve and change, and what is wrong shows.
-func TestIncident20OneBadRegistryHurtsNobody(t *testing.T) {
+// TestIncident43OneBadRegistryHurtsNobody: whatever is wrong with one, others are attached, serve and change, and what is wrong shows.
+func TestIncident43OneBadRegistryHurtsNobody(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.declare(registry(t, "bad", "bad:1", ""), registry(t, "odd", "odd:1", ""), registry(t, "dead", "dead:1", ""), registry(t, "good", "good:1", ""),
 			row(t, `{kind: Registry, metadata: {name: mcp}, spec: {provider: mcp, addresses: ["a:1"]}}`), registry(t, "poor", "poor:1", ", credentials: {secretName: poor}"))
@@ -110,8 +110,8 @@ func TestChangeSwaps(t *testing.T) {
 	})
 }
 
-// A change that can't work leaves what there is, degraded, and shows why; mending it, or taking it back, ends that.
-func TestBadChangeKeepsTheOldOne(t *testing.T) {
+// TestIncident20BadChangeKeepsTheOldOne: a change that can't work leaves what there is, degraded, and shows why; mending it, or taking it back, ends that.
+func TestIncident20BadChangeKeepsTheOldOne(t *testing.T) {
 	for _, address := range []string{"bad:1", "odd:1", "dead:1"} {
 		t.Run(address, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -157,8 +157,8 @@ func TestIncident44ScopeChangeTakesEffect(t *testing.T) {
 	})
 }
 
-// TestIncident43EachRegistryKeepsItsOwn: two registries with one host: the end of one leaves what the other has.
-func TestIncident43EachRegistryKeepsItsOwn(t *testing.T) {
+// TestIncident47EachRegistryKeepsItsOwn: two registries with one host: the end of one leaves what the other has.
+func TestIncident47EachRegistryKeepsItsOwn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.declare(registry(t, "a", "a:1", ""), registry(t, "b", "b:1", ""))
 		w.of("a").sync("both")

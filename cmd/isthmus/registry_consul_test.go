@@ -153,9 +153,9 @@ func secretDir(t *testing.T) (dir string, set func(name, token string)) {
 	}
 }
 
-// TestIncident20RegistriesAreIndependent: of five registries one refuses the password, one refuses connections, one never answers and one is
+// TestIncident43RegistriesAreIndependent: of five registries one refuses the password, one refuses connections, one never answers and one is
 // declared with a mistake; the fifth is read, changes and goes as if they were not there.
-func TestIncident20RegistriesAreIndependent(t *testing.T) {
+func TestIncident43RegistriesAreIndependent(t *testing.T) {
 	t.Parallel()
 	good, denying, hanging := newConsul(t, map[string][]string{"web": {"10.7.0.1"}}), newConsul(t, nil), newConsul(t, nil)
 	denying.set(func() { denying.token = "another" })
