@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -137,7 +138,7 @@ func askerOf(k hostKey, rows []row[*model.Service]) (a asker, ok bool) {
 // addressIndex knows which rows matter to automatic addresses. It belongs to the controller goroutine.
 type addressIndex struct {
 	askers    map[hostKey]int      // rows that ask
-	federated map[string]int       // FederatedServices, by host
+	federated map[string]int       // FederatedServices, by host in lower case
 	reserved  map[netip.Prefix]int // rows with addresses in the ranges of automatic ones
 	changed   bool
 }
@@ -153,7 +154,7 @@ func (x *addressIndex) count(k hostKey, s *model.Service, n int) {
 		x.changed = true
 		return
 	}
-	x.changed = x.changed || x.askers[k] > 0 || x.federated[s.Host] > 0
+	x.changed = x.changed || x.askers[k] > 0 || x.federated[strings.ToLower(s.Host)] > 0
 	for _, p := range reserved(s) {
 		add(x.reserved, p, n)
 		x.changed = true

@@ -169,7 +169,9 @@ func (b *basis) differs(old *basis) difference {
 	}
 	if b.auth != old.auth {
 		demanded := b.auth.differs(old.auth)
-		d.tests = append(d.tests, func(k hostKey, _ *hostRows) bool { return demanded(k.namespace) })
+		d.tests = append(d.tests, func(k hostKey, _ *hostRows) bool {
+			return demanded(k.namespace) || b.federations.of(k).selectsIn(demanded)
+		})
 	}
 	return d
 }

@@ -196,19 +196,18 @@ func (c *collection) name() string { return c.shape.Federation.Sources[c.source.
 
 // services collects the endpoints of the services that have the source's host.
 func (c *collection) services() {
-	host := sourceHost(c.source.spec)
-	byNamespace := map[string][]row[*model.Service]{}
-	for _, r := range c.in.lookup.services(host) {
-		if c.source.names(r.obj) && c.within(r.id.shard) {
-			byNamespace[r.obj.Namespace] = append(byNamespace[r.obj.Namespace], r)
+	found := map[hostKey][]row[*model.Service]{}
+	for _, r := range c.in.lookup.services(c.source.host) {
+		if k := (hostKey{r.obj.Namespace, r.obj.Host}); c.source.names(r.obj) && c.within(r.id.shard) {
+			found[k] = append(found[k], r)
 		}
 	}
-	for _, ns := range slices.Sorted(maps.Keys(byNamespace)) {
-		sortRows(byNamespace[ns])
-		c.host(hostKey{ns, host}, byNamespace[ns])
+	for _, k := range slices.SortedFunc(maps.Keys(found), compareHosts) {
+		sortRows(found[k])
+		c.host(k, found[k])
 	}
-	if c.state.Empty = len(byNamespace) == 0; c.state.Empty {
-		c.fail(model.ReasonNoService, "%s", c.unknown(host))
+	if c.state.Empty = len(found) == 0; c.state.Empty {
+		c.fail(model.ReasonNoService, "%s", c.unknown(c.source.host))
 	}
 }
 

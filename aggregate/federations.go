@@ -15,7 +15,7 @@ import (
 // federations are the FederatedServices in force, one for each host of a namespace. Immutable.
 type federations struct {
 	byKey     map[hostKey]*federation
-	feeds     map[string][]hostKey // by host of a service: of what it may be a source, sorted
+	feeds     map[string][]hostKey // by host of a service, in lower case: of what it may be a source, sorted
 	conflicts []pushcontext.Conflict
 }
 
@@ -31,6 +31,7 @@ type federation struct {
 // federated is a source of a federation.
 type federated struct {
 	spec     *api.FederatedSource
+	host     string // "" if it is workloads
 	part     uint16 // from 1
 	priority uint32
 	weight   uint32
@@ -96,15 +97,15 @@ func (fs *federations) fed(host string) []hostKey {
 	if fs == nil {
 		return nil
 	}
-	return fs.feeds[host]
+	return fs.feeds[strings.ToLower(host)]
 }
 
 func (fs *federations) add(f *federation) {
 	fs.byKey[f.key] = f
-	hosts := map[string]struct{}{f.key.host: {}} // workloads of other namespaces are selected under it
+	hosts := map[string]struct{}{strings.ToLower(f.key.host): {}} // workloads of other namespaces are selected under it
 	for _, s := range f.sources {
-		if s.spec.Host != "" {
-			hosts[sourceHost(s.spec)] = struct{}{}
+		if s.host != "" {
+			hosts[strings.ToLower(s.host)] = struct{}{}
 		}
 	}
 	for h := range hosts {
@@ -114,8 +115,6 @@ func (fs *federations) add(f *federation) {
 	}
 }
 
-func sourceHost(s *api.FederatedSource) string { return strings.TrimSuffix(s.Host, ".") }
-
 func newFederation(key hostKey, c *model.Config, spec *api.FederatedServiceSpec, id rowID) *federation {
 	f := &federation{key: key, from: c, published: &pushcontext.Federation{Source: c.Source, Policy: policyOf(spec.Policy)}}
 	f.def = row[*model.Service]{id, &model.Service{
@@ -124,20 +123,23 @@ func newFederation(key hostKey, c *model.Config, spec *api.FederatedServiceSpec,
 	}}
 	for i := range spec.Sources[:min(len(spec.Sources), maxSources)] {
 		s := &spec.Sources[i]
-		x := federated{spec: s, part: uint16(i + 1), priority: uint32(i), weight: 1}
+		x := federated{spec: s, host: strings.TrimSuffix(s.Host, "."), part: uint16(i + 1), priority: uint32(i), weight: 1}
 		if s.Priority != nil {
 			x.priority = *s.Priority
 		}
 		if s.Weight != nil {
 			x.weight = *s.Weight
 		}
-		from := pushcontext.FederationSource{Name: cmp.Or(s.Name, s.Host), Host: sourceHost(s), Namespace: s.Namespace, Priority: x.priority, Weight: x.weight}
-		if s.Host == "" {
+		from := pushcontext.FederationSource{Name: cmp.Or(s.Name, s.Host), Host: x.host, Namespace: s.Namespace, Priority: x.priority, Weight: x.weight}
+		if x.host == "" {
 			from.Name, from.Namespace = cmp.Or(s.Name, model.Labels(s.Selector).String()), cmp.Or(s.Namespace, key.namespace)
 			x.selecting = &row[*model.Service]{rowID{id.shard, fmt.Sprint(id.key, "#", i)}, &model.Service{
 				Host: key.host, Namespace: from.Namespace, Source: c.Source,
 				Selector: model.Selector{Labels: s.Selector, Reach: model.AnyCluster, Pods: true},
 			}}
+		}
+		if slices.ContainsFunc(f.published.Sources, func(o pushcontext.FederationSource) bool { return o.Name == from.Name }) {
+			from.Name += fmt.Sprint("#", i)
 		}
 		f.sources, f.published.Sources = append(f.sources, x), append(f.published.Sources, from)
 	}
@@ -287,7 +289,7 @@ func (fs *federations) askers(list []asker, raw directory) []asker {
 // then id.
 func (f *federation) kin(raw directory) []row[*model.Service] {
 	rows := slices.DeleteFunc(slices.Clone(raw(f.key.host)), func(r row[*model.Service]) bool {
-		return r.obj.Namespace != f.key.namespace && !slices.ContainsFunc(f.sources, func(s federated) bool { return s.names(r.obj) })
+		return r.obj.Host != f.key.host || r.obj.Namespace != f.key.namespace && !slices.ContainsFunc(f.sources, func(s federated) bool { return s.names(r.obj) })
 	})
 	slices.SortFunc(rows, func(a, b row[*model.Service]) int {
 		return cmp.Or(strings.Compare(a.obj.Namespace, b.obj.Namespace), a.id.compare(b.id))
@@ -297,7 +299,12 @@ func (f *federation) kin(raw directory) []row[*model.Service] {
 
 // names reports whether a definition is of the service that the source is.
 func (s *federated) names(d *model.Service) bool {
-	return s.spec.Host != "" && sourceHost(s.spec) == d.Host && (s.spec.Namespace == "" || s.spec.Namespace == d.Namespace)
+	return s.host != "" && strings.EqualFold(s.host, d.Host) && (s.spec.Namespace == "" || s.spec.Namespace == d.Namespace)
+}
+
+// selectsIn reports whether workloads of some namespaces may be among its endpoints.
+func (f *federation) selectsIn(some func(namespace string) bool) bool {
+	return f != nil && slices.ContainsFunc(f.sources, func(s federated) bool { return s.selecting != nil && some(s.selecting.obj.Namespace) })
 }
 
 // federate takes note of the FederatedServices in force: what changes for a source from now on changes for them.
@@ -311,13 +318,13 @@ func (s *state) federate(next *federations) {
 	for _, k := range changed { // before any comes: an object may have another host now
 		if f := old.of(k); f != nil {
 			f.each(s.sel.dropService)
-			add(s.addresses.federated, k.host, -1)
+			add(s.addresses.federated, strings.ToLower(k.host), -1)
 		}
 	}
 	for _, k := range changed {
 		if f := next.of(k); f != nil {
 			f.each(s.sel.addService)
-			add(s.addresses.federated, k.host, 1)
+			add(s.addresses.federated, strings.ToLower(k.host), 1)
 			s.host(k)
 		}
 		s.mark(k)

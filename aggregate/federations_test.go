@@ -481,3 +481,53 @@ func TestFederatedServiceIsGivenAnotherHost(t *testing.T) {
 		}
 	})
 }
+
+// Sources are found by their hosts whatever the case: registries keep hosts as they spell them.
+func TestFederatedHostsAreSpelledAnyhow(t *testing.T) {
+	t.Parallel()
+	n := nacos("n")
+	spelled, plain := foreignService(n, "A.DEFAULT-GROUP.nacos", http80, "10.1.0.1"), foreignService(n, "a.default-group.nacos", http80, "10.1.0.2")
+	for name, tc := range map[string]struct {
+		rows []model.Object
+		want []string
+	}{"as it is": {spelled, []string{"10.1.0.1"}}, "in lower case": {plain, []string{"10.1.0.2"}}, "both": {rowsOf(spelled, plain), []string{"10.1.0.1", "10.1.0.2"}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var want []string
+			for _, ip := range tc.want {
+				want = append(want, "A.DEFAULT-GROUP.nacos n/"+ip+":8080")
+			}
+			equal(t, parts(viewOf(t, "x.global", rowsOf(tc.rows, []model.Object{federated("x", "x.global.", from(hostSource("A.DEFAULT-GROUP.nacos")))})...), "http"), want)
+		})
+	}
+
+	// Its own host is what it takes over as it is spelled.
+	v := viewOf(t, "A.DEFAULT-GROUP.nacos", rowsOf(spelled, []model.Object{federated("x", "A.DEFAULT-GROUP.nacos", from(hostSource("A.DEFAULT-GROUP.nacos")))})...)
+	equal(t, parts(v, "http"), []string{"A.DEFAULT-GROUP.nacos n/10.1.0.1:8080"})
+}
+
+// A PeerAuthentication that comes to the namespace of selected workloads holds for them, wherever the FederatedService is.
+func TestFederatedWorkloadsFollowTheirNamespacesDemands(t *testing.T) {
+	inBubble(t, aggregate.Options{ConfigCluster: "c1"}, func(h *hub) {
+		c1 := kube("c1")
+		fs := federated("x", "x.global", from(api.FederatedSource{Name: "s", Namespace: "ns", Selector: map[string]string{"app": "p"}}))
+		fs.Namespace, fs.Source.Object.Namespace = "far", "far"
+		r := registry(c1, fs, workload(c1, model.KindPod, "p", "10.0.0.2", model.Labels{"app": "p"}))
+		h.Attach(r)
+		h.start()
+		mode := func() model.MTLS {
+			return h.quiet().Service(model.ServiceKey{Namespace: "far", Host: "x.global"}).Port("http")[0].Endpoints[0].MTLS
+		}
+		equal(t, mode(), model.MTLSPermissive)
+		d := demand("ns", "d", "STRICT", "", "", 0)
+		r.Put(keyOf(d), d)
+		equal(t, mode(), model.MTLSStrict)
+	})
+}
+
+// Sources of one name are told apart all the same: proxies have each as a place.
+func TestFederatedSourcesOfOneName(t *testing.T) {
+	t.Parallel()
+	v := viewOf(t, "x.global", federated("x", "x.global", from(hostSource("a"), hostSource("a"))))
+	equal(t, v.Shape.Federation.Sources[1].Name, "a#1")
+}

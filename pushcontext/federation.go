@@ -2,6 +2,7 @@ package pushcontext
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
@@ -71,5 +72,5 @@ func (f *Federation) SourceOf(e *model.Endpoint) *FederationSource {
 // borrowed reports whether an endpoint is that of another service, which says what its workload serves.
 func (s *ShapeView) borrowed(e *model.Endpoint) bool {
 	src := s.Federation.SourceOf(e)
-	return src != nil && src.Host != "" && src.Host != s.Key.Host
+	return src != nil && src.Host != "" && !strings.EqualFold(src.Host, s.Key.Host)
 }

@@ -42,9 +42,9 @@ func (s *selector) behind(e *model.Endpoint) uint32 {
 // groupOf tells the group of an endpoint.
 func (s *selector) groupOf(e *model.Endpoint, priority uint32) groupKey {
 	k := groupKey{priority: priority, locality: e.Locality}
-	if s.policy.apart {
+	if from := s.shape.Federation.SourceOf(e); s.policy.apart && from != nil {
 		k.part = e.Part
-		k.locality.Subzone += "@" + s.shape.Federation.SourceOf(e).Name
+		k.locality.Subzone += "@" + from.Name
 	}
 	return k
 }
