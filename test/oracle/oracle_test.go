@@ -55,7 +55,7 @@ func TestEvaluatorAgreesWithEnvoy(t *testing.T) {
 					c = g.config(i)
 					w.apply(c.yaml(lo))
 				}
-				w.settle(c)
+				w.settle(c, servicePorts...)
 				e := w.evaluator()
 				for range asksPerRound {
 					a := g.ask(c)
@@ -87,9 +87,9 @@ func startWorldWith(t testing.TB, c *config, inline bool, lo *addresses) *world 
 }
 
 // settle waits until the Envoy answers with the number of a configuration at each port.
-func (w *world) settle(c *config) {
+func (w *world) settle(c *config, ports ...int) {
 	w.t.Helper()
-	for _, port := range servicePorts {
+	for _, port := range ports {
 		envoytest.Eventually(w.t, limit, fmt.Sprintf("configuration %d at port %d", c.number, port), func() error {
 			a, err := w.ask(ask{host: markerHost, port: port, method: "GET", path: "/"}, "marker")
 			if err == nil && a.body != fmt.Sprint(c.number) {

@@ -194,7 +194,7 @@ func TestStreamsAgree(t *testing.T) {
 		} else {
 			w.apply(s.yaml(at))
 		}
-		w.settle(s.config)
+		w.settle(s.config, servicePorts...)
 		e := w.evaluator()
 		for range asksPerRound / 2 {
 			name := pick(g, "x.shop.svc.cluster.local", "y.example.com", "z.example.com", "some.example.com", "a.sub.example.com", "nobody.test", "")
