@@ -343,6 +343,30 @@ func TestMostServices(t *testing.T) {
 	})
 }
 
+// Watches go to services that are taken; sidecars are read on demand if not all can be watched.
+func TestSidecarsAreWatchedLast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.set("a-sidecar-proxy", at("10.0.0.1", func(e *entry) { e.Service.Kind = "connect-proxy" }))
+		for i := range 9 {
+			f.set(fmt.Sprintf("s%d", i), at("10.0.0.1"))
+		}
+		w := start(t, scripted(func(s *api.RegistrySpec) { s.Limits.Concurrency = 10 }), f) // 6 are watched
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := w.count("/v1/health/service/a-sidecar-proxy?1"); n > 0 {
+			t.Errorf("the sidecar was waited for %d times", n)
+		}
+		for i := range 9 {
+			if n := w.count(fmt.Sprintf("/v1/health/service/s%d?1", i)); (n > 0) != (i < 6) {
+				t.Errorf("s%d was waited for %d times", i, n)
+			}
+		}
+		w.end()
+	})
+}
+
 // fakeSource is a fake as a source of the suite, in real time.
 type fakeSource struct {
 	*fake

@@ -415,9 +415,15 @@ func (r *run) publish() {
 	r.synced, r.assigned = true, false
 }
 
-// sorted are all services, in an order that stays.
+// sorted are all services, in an order that stays. Those of which nothing is taken, such as sidecars, come last.
 func (r *run) sorted() []*service {
+	rank := func(s *service) int {
+		if s.settled && s.last == nil && !s.hidden {
+			return 1
+		}
+		return 0
+	}
 	return slices.SortedFunc(maps.Values(r.services), func(a, b *service) int {
-		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.scope.String(), b.scope.String()))
+		return cmp.Or(rank(a)-rank(b), strings.Compare(a.name, b.name), strings.Compare(a.scope.String(), b.scope.String()))
 	})
 }
