@@ -121,7 +121,7 @@ metadata: {name: ext, namespace: shop}
 spec: {hosts: [ext.test], ports: [{name: http, number: 80, protocol: HTTP}], resolution: DNS}`)
 	w.awaitRow("workload WorkloadEntry/shop/vm", true)
 	w.awaitRow("service ServiceEntry/shop/ext/ext.test", true)
-	w.until("all kinds", func() bool { return len(reg.Serves()) == 2+2+13+2 })
+	w.until("all kinds", func() bool { return len(reg.Serves()) == 2+2+16+2 })
 	w.awaitNoProblem()
 }
 
