@@ -7,8 +7,8 @@
 //   - immediate: what the registry says is so.
 //   - hold: a service that loses its last instance is held for a time.
 //   - protect: removals wait two seconds for others. If together they are more than a share of the registry's endpoints, they are
-//     held for a time; else they pass. For a minute after contact was lost this is asked of services that lose only some of their
-//     instances too, for instances come back one by one.
+//     held for a time; else they pass. Instances come back one by one: for a minute after contact was lost, services that lose
+//     only some are held too, and all are judged at the end of that minute.
 //
 // A held service keeps the endpoints that it had, beside those that the registry has. It is let go of when the registry has as
 // many again, or when its time is over. What is held back is a problem in the registry's status, by the object's name, and a number

@@ -71,7 +71,7 @@ type gate struct {
 	synced   bool                          // guarded by mu
 	doubt    time.Time                     // guarded by mu: until when it is doubtful that the registry knows all instances
 	status   model.Status                  // guarded by mu: as the registry gave it
-	reported int                           // guarded by mu: held services in the last status
+	reported []model.Problem               // guarded by mu: what the last status said is held
 }
 
 // held are the endpoints of an object, which the registry has no more, or fewer of.
@@ -81,7 +81,8 @@ type held struct {
 	others  map[model.RowKey]model.Object // the service and the workloads, if they are to go with it
 	since   time.Time
 	due     time.Time // when it is decided, or over
-	decided bool      // that it is held, not only waiting for others
+	decided bool      // that it is held for as long as the policy says, not only until it is judged
+	doubted bool      // it began when it was doubtful that the registry knows all instances
 	why     string
 }
 
@@ -191,7 +192,7 @@ func (g *gate) Status(s model.Status) {
 		g.doubt = time.Now().Add(doubtful)
 	}
 	g.status = s
-	g.reported = -1
+	g.pass()
 	g.report()
 }
 
@@ -199,18 +200,22 @@ func (g *gate) Status(s model.Status) {
 func (g *gate) report() {
 	var problems []model.Problem
 	for row, h := range g.held {
-		if h.decided {
+		if h.decided || h.doubted {
 			problems = append(problems, model.Problem{Item: row.Key, Reason: h.why + ", until " + h.due.UTC().Format(time.RFC3339), Since: h.since})
 		}
 	}
-	if len(problems) == g.reported || g.status.State == "" {
-		return
-	}
-	g.reported = len(problems)
-	g.opts.Held(len(problems))
 	slices.SortFunc(problems, func(a, b model.Problem) int { return strings.Compare(a.Item, b.Item) })
+	if g.status.State != "" && !slices.Equal(problems, g.reported) {
+		g.reported = problems
+		g.opts.Held(len(problems))
+		g.pass()
+	}
+}
+
+// pass gives the registry's status with what is held.
+func (g *gate) pass() {
 	s := g.status
-	s.Problems = slices.Concat(s.Problems, problems[:min(len(problems), maxProblems)])
+	s.Problems = slices.Concat(s.Problems, g.reported[:min(len(g.reported), maxProblems)])
 	g.out.Status(s)
 }
 
@@ -253,13 +258,14 @@ func (g *gate) release() time.Duration {
 
 // decide judges the removals that have waited for others, and those with them.
 func (g *gate) decide(now time.Time) {
-	due, lost, services := false, 0, 0
+	due, doubted, lost, services := false, false, 0, 0
 	for _, h := range g.held {
 		due = due || !h.decided && !h.due.After(now)
+		doubted = doubted || h.doubted
 		lost += h.lost()
 		services++
 	}
-	if !due || services < 2 && !now.Before(g.doubt) || lost*100 <= int(*g.opts.Policy.Percent)*g.total {
+	if !due || services < 2 && !doubted || lost*100 <= int(*g.opts.Policy.Percent)*g.total {
 		return
 	}
 	for _, h := range g.held {
@@ -272,10 +278,15 @@ func (g *gate) decide(now time.Time) {
 // hold decides that something is held; because says why, and may be "".
 func (g *gate) hold(h *held, because string) {
 	h.decided, h.due = true, h.since.Add(g.opts.Policy.Duration.Duration)
+	h.tell(g.opts.Policy.Mode, because)
+}
+
+// tell makes the sentence for people.
+func (h *held) tell(mode api.EmptyMode, because string) {
 	has := 0
 	if h.now != nil {
 		has = len(h.now.Endpoints)
 	}
 	h.why = fmt.Sprintf("the registry says that of its %d endpoints %d are left%s: the others are held by the policy %s",
-		len(h.had.Endpoints), has, because, g.opts.Policy.Mode)
+		len(h.had.Endpoints), has, because, mode)
 }

@@ -66,11 +66,22 @@ func (g *gate) endpoints(ev model.Event) []model.Event {
 	}
 	h := &held{had: had, now: now, others: map[model.RowKey]model.Object{}, since: time.Now()}
 	h.due = h.since.Add(settle)
-	if g.opts.Policy.Mode == api.EmptyHold {
+	switch {
+	case g.opts.Policy.Mode == api.EmptyHold:
 		g.hold(h, "")
+	case h.since.Before(g.doubt):
+		h.doubted, h.due = true, earlier(g.doubt, h.since.Add(g.opts.Policy.Duration.Duration))
+		h.tell(g.opts.Policy.Mode, ", a short time after contact was lost")
 	}
 	g.keep(ev.Row, h)
 	return g.show(ev.Row, h)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // show gives the event by which proxies get what there is of something held, if that is another than before.
