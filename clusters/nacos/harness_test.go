@@ -29,7 +29,7 @@ var quick = timing{
 
 // sink keeps the rows of a run.
 type sink struct {
-	t *testing.T
+	t testing.TB
 
 	mu       sync.Mutex
 	rows     map[model.RowKey]model.Object
@@ -39,7 +39,7 @@ type sink struct {
 	changed  chan struct{}
 }
 
-func newSink(t *testing.T) *sink {
+func newSink(t testing.TB) *sink {
 	return &sink{t: t, rows: map[model.RowKey]model.Object{}, changed: make(chan struct{})}
 }
 

@@ -60,12 +60,12 @@ func stopShared() {
 
 // registrant registers instances that are there as long as it is connected. Its instances of a service are replaced together.
 type registrant struct {
-	t  *testing.T
+	t  testing.TB
 	s  *session
 	id int32 // instances of different registrants differ
 }
 
-func newRegistrant(t *testing.T, at *env.Nacos, password string) *registrant {
+func newRegistrant(t testing.TB, at *env.Nacos, password string) *registrant {
 	t.Helper()
 	to, err := parseServer(at.Host, 0)
 	if err != nil {
@@ -121,7 +121,7 @@ func (r *registrant) try(n serviceName, hosts []instance) error {
 }
 
 // newNamespace makes a namespace of a test's own.
-func newNamespace(t *testing.T, at *env.Nacos) string {
+func newNamespace(t testing.TB, at *env.Nacos) string {
 	t.Helper()
 	id := fmt.Sprint("test-", real.namespaces.Add(1))
 	if err := at.CreateNamespace(t.Context(), id); err != nil {
