@@ -184,6 +184,7 @@ func TestFederatedSourcesSayWhyTheyGiveNothing(t *testing.T) {
 	rows := []model.Object{
 		entry(c1, "dns", withResolution(model.DNSLB)), named, service(c1, "hidden", elsewhere), service(c1, "local", local), service(c1, "empty"),
 		service(c1, "ports", withPorts(port("x", 1), port("y", 2))), slice(c1, "ports", "p", "10.0.0.9"), service(c1, "w"), slice(c1, "w", "w", "10.0.0.3"), service(c1, "own", nobodys), slice(c1, "own", "own", "10.0.0.4"),
+		service(c1, "headless", withResolution(model.Passthrough)), slice(c1, "headless", "headless", "10.0.0.5"),
 	}
 	zero := uint32(0)
 	for _, tc := range []struct {
@@ -204,6 +205,7 @@ func TestFederatedSourcesSayWhyTheyGiveNothing(t *testing.T) {
 		{hostSource("other.global"), "NoService no service has the host other.global"}, // another FederatedService is no source
 		{hostSource(host("w") + "."), ""},
 		{hostSource(host("own")), ""}, // of the same namespace
+		{hostSource(host("headless")), ""},
 	} {
 		t.Run(tc.want, func(t *testing.T) {
 			t.Parallel()
