@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/foreign"
@@ -73,27 +75,37 @@ func weight(w float64) float64 {
 	return w
 }
 
-// sameInfo reports whether two answers say the same of a service, in whatever order.
+// sameInfo reports whether two answers say the same of a service, in whatever order. An instance may be there twice: two clients may register it.
 func sameInfo(a, b *serviceInfo) bool {
 	if a == nil || b == nil || a.Protected != b.Protected || len(a.Hosts) != len(b.Hosts) {
 		return a == b
 	}
-	byID := make(map[string]*instance, len(a.Hosts))
-	for i := range a.Hosts {
-		byID[a.Hosts[i].identity()] = &a.Hosts[i]
-	}
-	for i := range b.Hosts {
-		if old := byID[b.Hosts[i].identity()]; old == nil || !old.same(&b.Hosts[i]) {
-			return false
-		}
-	}
-	return len(byID) == len(b.Hosts)
+	return slices.EqualFunc(a.ordered(), b.ordered(), func(x, y *instance) bool { return x.compare(y) == 0 && maps.Equal(x.Metadata, y.Metadata) })
 }
 
-func (h *instance) identity() string {
-	return fmt.Sprintf("%s %s %d %s", h.ID, h.IP, h.Port, h.Cluster)
+func (s *serviceInfo) ordered() []*instance {
+	out := make([]*instance, len(s.Hosts))
+	for i := range s.Hosts {
+		out[i] = &s.Hosts[i]
+	}
+	slices.SortFunc(out, (*instance).compare)
+	return out
 }
 
-func (h *instance) same(o *instance) bool {
-	return h.unreadable == o.unreadable && h.Weight == o.Weight && h.Healthy == o.Healthy && h.Enabled == o.Enabled && maps.Equal(h.Metadata, o.Metadata)
+// compare orders instances by all that is compared, but for metadata.
+func (h *instance) compare(o *instance) int {
+	return cmp.Or(
+		strings.Compare(h.ID, o.ID), strings.Compare(h.IP, o.IP), cmp.Compare(h.Port, o.Port), strings.Compare(h.Cluster, o.Cluster),
+		cmp.Compare(h.Weight, o.Weight), compareBools(h.Healthy, o.Healthy), compareBools(h.Enabled, o.Enabled), compareBools(h.unreadable, o.unreadable),
+	)
+}
+
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }

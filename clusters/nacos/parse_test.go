@@ -196,6 +196,10 @@ func TestSameInfo(t *testing.T) {
 	t.Parallel()
 	info := func(h ...instance) *serviceInfo { return &serviceInfo{Hosts: h} }
 	a, b := host("10.0.0.1:80"), host("10.0.0.2:80")
+	heavy, bad := host("10.0.0.1:80", func(h *instance) { h.Weight = 2 }), instance{unreadable: true}
+	if !sameInfo(info(a, heavy, bad, bad), info(bad, heavy, bad, a)) {
+		t.Error("an instance that is there twice is a difference")
+	}
 	if !sameInfo(info(a, b), info(b, a)) || !sameInfo(info(), info()) {
 		t.Error("order is a difference")
 	}

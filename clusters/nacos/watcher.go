@@ -2,11 +2,7 @@ package nacos
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -32,7 +28,8 @@ type watcher struct {
 	services  map[serviceName]*service
 	published bool // Replace was called
 	status    model.Status
-	told      bool // status and problems are as they were reported
+	full      model.Problem // there are more services than there may be
+	told      bool          // status and problems are as they were reported
 
 	// What follows belongs to one session.
 	session   *session
@@ -328,69 +325,4 @@ func (w *watcher) named(changes []fuzzyContext) {
 			w.later.add(task{kind: listNames, scope: scope{n.namespace, n.group}}, w.clock().Add(w.timing.relist))
 		}
 	}
-}
-
-func (w *watcher) setStatus(s model.State, err string) {
-	if w.status.State != s {
-		w.status.State, w.status.Since = s, w.clock()
-	}
-	w.status.Err = err
-	w.told = false
-}
-
-// report says how things are.
-func (w *watcher) report() {
-	w.told = true
-	out := w.status
-	add := func(p model.Problem) {
-		if p.Reason != "" {
-			out.Problems = append(out.Problems, p)
-		}
-	}
-	leftOut := 0
-	for _, n := range w.scopes {
-		add(n.problem)
-		leftOut += n.leftOut
-	}
-	for _, svc := range w.services {
-		add(svc.problem)
-	}
-	if leftOut > 0 {
-		add(model.Problem{Item: "services", Reason: fmt.Sprintf("%d services are left out: at most %d (limits.maxServices) are read", leftOut, w.maxServices)})
-	}
-	slices.SortFunc(out.Problems, func(a, b model.Problem) int { return strings.Compare(a.Item, b.Item) })
-	w.pub.Status(out)
-}
-
-func (w *watcher) setProblem(p *model.Problem, item, reason string) {
-	if p.Reason != reason {
-		*p = model.Problem{Item: item, Reason: reason, Since: w.clock()}
-		w.told = false
-	}
-}
-
-func (w *watcher) clearProblem(p *model.Problem) {
-	if p.Reason != "" {
-		*p = model.Problem{}
-		w.told = false
-	}
-}
-
-// lost is told that a session has ended, or that there was none.
-func (w *watcher) lost(err error) {
-	w.session, w.live = nil, false
-	state := model.StateSyncing
-	if w.published {
-		state = model.StateStale
-	}
-	w.setStatus(state, reason(err))
-	w.report()
-}
-
-// reason is what a status says of an error.
-func reason(err error) string {
-	if errors.Is(err, errDenied) {
-		return "the credentials are not accepted: " + err.Error()
-	}
-	return err.Error()
 }

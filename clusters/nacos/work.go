@@ -87,13 +87,11 @@ func (w *watcher) listed(n *names, begun time.Time, list []string, err error) {
 		w.setStatus(model.StateLive, "")
 	}
 	w.clearProblem(&n.problem)
-	n.failures = 0
-	before := n.leftOut
-	n.leftOut = 0
+	n.failures, n.leftOut = 0, 0
 	for _, name := range slices.Sorted(slices.Values(list)) {
 		w.discover(serviceName{n.scope.namespace, n.scope.group, name})
 	}
-	w.told = w.told && n.leftOut == before
+	w.counted()
 	empty := w.compare(n.scope, begun, list)
 	n.complete, n.since = true, begun
 	every := w.interval
