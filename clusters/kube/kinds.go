@@ -79,6 +79,16 @@ func optional(o Options) []custom {
 	return out
 }
 
+// Resource gives the API group and the name of the resource of a kind that configures the mesh; "" for others.
+func Resource(kind string) (group, resource string) {
+	for _, k := range configuration() {
+		if k.kind == kind {
+			return k.group, k.resource
+		}
+	}
+	return "", ""
+}
+
 // configuration lists the kinds that configure the mesh.
 func configuration() []custom {
 	return []custom{

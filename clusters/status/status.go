@@ -13,6 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/clusters/kube"
 )
 
 // Object is what the hub makes of one object.
@@ -26,23 +27,21 @@ type Object struct {
 	Status any
 }
 
-// resources are where an API server has the kinds that have a status.
-var resources = map[string]schema.GroupVersionResource{
-	model.ConfigVirtualService:     {Group: "networking.istio.io", Version: "v1", Resource: "virtualservices"},
-	model.ConfigDestinationRule:    {Group: "networking.istio.io", Version: "v1", Resource: "destinationrules"},
-	model.ConfigGateway:            {Group: "networking.istio.io", Version: "v1", Resource: "gateways"},
-	model.ConfigSidecar:            {Group: "networking.istio.io", Version: "v1", Resource: "sidecars"},
-	"ServiceEntry":                 {Group: "networking.istio.io", Version: "v1", Resource: "serviceentries"},
-	model.ConfigWorkloadGroup:      {Group: "networking.istio.io", Version: "v1", Resource: "workloadgroups"},
-	model.ConfigProxyConfig:        {Group: "networking.istio.io", Version: "v1beta1", Resource: "proxyconfigs"},
-	model.ConfigPeerAuthentication: {Group: "security.istio.io", Version: "v1", Resource: "peerauthentications"},
-	model.ConfigTelemetry:          {Group: "telemetry.istio.io", Version: "v1", Resource: "telemetries"},
-	model.ConfigRegistry:           {Group: api.Group, Version: api.Version, Resource: "registries"},
-	model.ConfigFederatedService:   {Group: api.Group, Version: api.Version, Resource: "federatedservices"},
+// versions are those at which kinds that have a status are written.
+var versions = map[string]string{
+	model.ConfigVirtualService: "v1", model.ConfigDestinationRule: "v1", model.ConfigGateway: "v1", model.ConfigSidecar: "v1", model.ConfigServiceEntry: "v1",
+	model.ConfigWorkloadGroup: "v1", model.ConfigProxyConfig: "v1beta1", model.ConfigPeerAuthentication: "v1", model.ConfigTelemetry: "v1",
+	model.ConfigRegistry: api.Version, model.ConfigFederatedService: api.Version,
+}
+
+// resource is where an API server has a kind.
+func resource(kind string) schema.GroupVersionResource {
+	group, name := kube.Resource(kind)
+	return schema.GroupVersionResource{Group: group, Version: versions[kind], Resource: name}
 }
 
 // Has reports whether objects of a kind have a status that is written.
-func Has(kind string) bool { return resources[kind] != schema.GroupVersionResource{} }
+func Has(kind string) bool { return versions[kind] != "" }
 
 // Accepted is the type of the condition.
 const Accepted = "Accepted"

@@ -208,7 +208,7 @@ func (w *Writer) Leads() bool {
 func write(ctx context.Context, c dynamic.Interface, o Object) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	in := c.Resource(resources[o.Key.Kind]).Namespace(o.Key.Namespace)
+	in := c.Resource(resource(o.Key.Kind)).Namespace(o.Key.Namespace)
 	have, err := in.Get(ctx, o.Key.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
