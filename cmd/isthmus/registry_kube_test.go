@@ -116,3 +116,32 @@ func TestRegistriesOfAnAPIServer(t *testing.T) {
 	c.Delete(t, registryYAML("legacy", "a:1", ""))
 	r.log.until(t, "its end", func() bool { return registryOf(t, r, "legacy").Name == "" })
 }
+
+// TestRegistriesWhileTheConfigClusterIsAway: a hub that starts then serves what was kept, of the registries too, though neither their
+// declarations nor their Secrets can be read; it reads the registries when they can.
+func TestRegistriesWhileTheConfigClusterIsAway(t *testing.T) {
+	t.Parallel()
+	c, consul := servers.Take(t, 1)[0], newConsul(t, map[string][]string{"web": {"10.7.0.1"}})
+	c.Apply(t, env.Namespace("istio-system"), registryYAML("legacy", consul.address(), ", credentials: {secretName: legacy}"),
+		"{apiVersion: v1, kind: Secret, metadata: {name: legacy, namespace: istio-system}, stringData: {token: one}}")
+	link := c.Link(t)
+	r := &running{dir: t.TempDir(), log: newLogbook()}
+	r.write(t, "primary.yaml", string(link.Kubeconfig(env.AdminToken)))
+	flags := []string{"--kubeconfig", r.path("primary.yaml"), "--sync-timeout", "10s", "--state-dir", t.TempDir()}
+	r.start(t, flags...)
+	r.untilAddresses(t, "web.dc1.consul", "10.7.0.1:8080")
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	link.Cut()
+	r.start(t, flags...)
+	r.untilReady(t)
+	r.untilAddresses(t, "web.dc1.consul", "10.7.0.1:8080")
+	if x := registryOf(t, r, "legacy"); x.State != "stale" || x.DeclaredBy == nil {
+		t.Errorf("%+v", x)
+	}
+	link.Restore()
+	r.log.until(t, "a registry that is read", func() bool { return registryOf(t, r, "legacy").State == "live" })
+	consul.set(func() { consul.services["web"] = []string{"10.7.0.2"} })
+	r.untilAddresses(t, "web.dc1.consul", "10.7.0.2:8080")
+}
