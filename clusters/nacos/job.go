@@ -7,9 +7,10 @@ import (
 )
 
 const (
-	pageSize  = 500     // names in one page of a list
-	maxNames  = 200_000 // of one group
-	listTries = 3       // of a list that changes while it is read
+	pageSize  = 500      // names in one page of a list
+	maxNames  = 200_000  // of one group
+	maxBytes  = 32 << 20 // of these names
+	listTries = 3        // of a list that changes while it is read
 )
 
 // errPartial is a list that is not whole: it says nothing of the names that are not in it.
@@ -29,7 +30,7 @@ func (s *session) list(ctx context.Context, sc scope) (names []string, err error
 func (s *session) pages(ctx context.Context, sc scope) ([]string, error) {
 	seen := map[string]bool{}
 	var out []string
-	total := -1
+	total, size := -1, 0
 	for page := 1; total < 0 || (page-1)*pageSize < total; page++ {
 		var r listResponse
 		req := listRequest{request: request{Module: "naming", Namespace: sc.namespace, Group: sc.group}, PageNo: page, PageSize: pageSize}
@@ -46,6 +47,9 @@ func (s *session) pages(ctx context.Context, sc scope) ([]string, error) {
 			n = plainName(sc.group, n)
 			if seen[n] || len(out) == total {
 				return nil, errPartial
+			}
+			if size += len(n); size > maxBytes {
+				return nil, fmt.Errorf("a list of names with more than %d bytes", maxBytes)
 			}
 			seen[n], out = true, append(out, n)
 		}

@@ -11,6 +11,7 @@ import (
 const (
 	publicNamespace = "public"
 	defaultGroup    = "DEFAULT_GROUP"
+	maxName         = 512          // as in Nacos
 	consumerPrefix  = "consumers:" // what Dubbo's consumers register as
 )
 
@@ -114,5 +115,5 @@ func orDefault(list []string, def string) []string {
 
 // realService tells services from what else is registered as one.
 func realService(name string) bool {
-	return strings.TrimSpace(name) != "" && !strings.HasPrefix(name, consumerPrefix)
+	return strings.TrimSpace(name) != "" && len(name) <= maxName && !strings.HasPrefix(name, consumerPrefix)
 }

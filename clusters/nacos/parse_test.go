@@ -2,6 +2,7 @@ package nacos
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/time/rate"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
@@ -283,5 +285,74 @@ func TestRing(t *testing.T) {
 	}
 	if _, ok := newRing(nil, 0).next(); ok {
 		t.Error("an empty ring gives a server")
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	spec := api.RegistrySpec{Provider: api.Nacos, Addresses: []string{"10.0.0.1"}, Limits: &api.Limits{RequestsPerSecond: 40, Concurrency: -1}}
+	s := newSettings(Options{Name: "x", Spec: spec.Effective("ns")})
+	if s.rate != 40 || s.verifyPause != 50*time.Millisecond || s.concurrency != 1 {
+		t.Errorf("%v requests a second, %v between verifications, %d at once", s.rate, s.verifyPause, s.concurrency)
+	}
+	spec.Limits.RequestsPerSecond = -1
+	if s := newSettings(Options{Name: "x", Spec: spec.Effective("ns")}); s.rate != rate.Inf || s.verifyPause != 0 {
+		t.Errorf("%v requests a second, %v between verifications, where there is no limit", s.rate, s.verifyPause)
+	}
+	for name, want := range map[string]bool{"a": true, "": false, " \t": false, "consumers:a": false, "providers:a": true, strings.Repeat("a", 513): false} {
+		if realService(name) != want {
+			t.Errorf("%.20q is taken for a service: %v", name, !want)
+		}
+	}
+}
+
+// A round verifies every service once, and leaves half of the requests to others.
+func TestRounds(t *testing.T) {
+	t.Parallel()
+	w, _ := bareWatcher()
+	for i := range 10 {
+		w.discover(public(fmt.Sprint(i)))
+	}
+	w.todo = newQueue()
+	w.verifyPause = 3 * time.Second
+	w.missed()
+	now := w.clock()
+	for range 10 {
+		w.step(now)
+	}
+	for range 10 {
+		if task, ok := w.todo.next(); !ok || task.kind != verify {
+			t.Fatalf("the next task is %+v, %v", task, ok)
+		}
+	}
+	if _, more := w.todo.next(); more {
+		t.Error("a service is verified twice")
+	}
+	if w.round.next.Sub(now) < 3*time.Second {
+		t.Errorf("the next one is verified after %v", w.round.next.Sub(now))
+	}
+	w.step(now)
+	if len(w.round.rest) != 9 || w.round.over != w.timing.reconcile {
+		t.Errorf("the next round is %+v", w.round)
+	}
+}
+
+func TestAgenda(t *testing.T) {
+	t.Parallel()
+	var a agenda
+	at := time.UnixMilli(1000)
+	x, y := task{kind: subscribe, service: public("x")}, task{kind: subscribe, service: public("y")}
+	a.add(x, at.Add(2*time.Second))
+	a.add(y, at.Add(time.Second))
+	a.add(x, at.Add(3*time.Second)) // it has an earlier time
+	if !a.first.Equal(at.Add(time.Second)) || a.due(at) != nil {
+		t.Errorf("something is due before %v", a.first)
+	}
+	if got := a.due(at.Add(time.Second)); len(got) != 1 || got[0] != y {
+		t.Errorf("due is %v", got)
+	}
+	a.drop(public("x"))
+	if got := a.due(at.Add(time.Hour)); len(got) != 0 || !a.first.IsZero() {
+		t.Errorf("due is %v, and more at %v", got, a.first)
 	}
 }

@@ -22,7 +22,7 @@ import (
 const (
 	unaryMethod  = "/Request/request"
 	streamMethod = "/BiRequestStream/requestBiStream"
-	maxMessage   = 64 << 20 // bytes: a service with 100 000 instances
+	maxMessage   = 32 << 20 // bytes: a service with 50 000 instances
 	maxText      = 200      // bytes of what a server says that are repeated
 	// clientVersion is what the server shows for us. Nacos reads versions in this form.
 	clientVersion = "Isthmus-Go-Client:v1.0.0"
