@@ -40,16 +40,24 @@ type Named struct {
 	start func(ctx context.Context, name string) // follows one until ctx ends
 	wake  chan struct{}                          // cap 1: what is wanted may have changed
 
-	mu   sync.Mutex
-	want map[string]bool // guarded by mu
+	mu    sync.Mutex
+	want  map[string]uint64 // guarded by mu: by name, which time it is that it is wanted
+	times uint64            // guarded by mu
 }
 
-// Want says which Secrets are to be followed, in place of those before. It may be called from any goroutine, and never blocks.
+// Want says which Secrets are to be followed, in place of those before. Of one that was not among these everything is told anew. It may be called
+// from any goroutine, and never blocks.
 func (n *Named) Want(names []string) {
 	n.mu.Lock()
-	n.want = map[string]bool{}
+	before := n.want
+	n.want = map[string]uint64{}
 	for _, name := range names {
-		n.want[name] = true
+		time, known := before[name]
+		if !known {
+			n.times++
+			time = n.times
+		}
+		n.want[name] = time
 	}
 	n.mu.Unlock()
 	select {
@@ -58,33 +66,39 @@ func (n *Named) Want(names []string) {
 	}
 }
 
-func (n *Named) wanted() map[string]bool {
+func (n *Named) wanted() map[string]uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.want
+}
+
+// following is what follows a Secret.
+type following struct {
+	time uint64 // for which it was wanted
+	stop func()
 }
 
 // follow starts and ends what follows each Secret until ctx ends, and then waits for it all.
 func (n *Named) follow(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	stops := map[string]func(){}
+	all := map[string]following{}
 	defer func() {
-		for _, stop := range stops {
-			stop()
+		for _, f := range all {
+			f.stop()
 		}
 	}()
 	for {
 		want := n.wanted()
-		for name, stop := range stops {
-			if !want[name] {
-				stop()
-				delete(stops, name)
+		for name, f := range all {
+			if want[name] != f.time {
+				f.stop()
+				delete(all, name)
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(want)) {
-			if stops[name] == nil {
-				stops[name] = n.one(ctx, &running, name)
+			if _, ok := all[name]; !ok {
+				all[name] = following{want[name], n.one(ctx, &running, name)}
 			}
 		}
 		select {
@@ -137,7 +151,7 @@ func FollowNamed(ctx context.Context, cfg *rest.Config, named *Named, o NamedOpt
 }
 
 // NewNamed gives one that follows nothing yet.
-func NewNamed() *Named { return &Named{wake: make(chan struct{}, 1), want: map[string]bool{}} }
+func NewNamed() *Named { return &Named{wake: make(chan struct{}, 1), want: map[string]uint64{}} }
 
 // followed are the Secrets that are followed in an API server.
 type followed struct {
