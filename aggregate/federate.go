@@ -166,13 +166,7 @@ func (c *collection) blame(refused []model.LeftOut) {
 
 // within reports whether the source takes what a registry says.
 func (c *collection) within(k model.ShardKey) bool {
-	return len(c.source.spec.Registries) == 0 || slices.ContainsFunc(c.source.spec.Registries, func(p string) bool { return registryMatches(p, k) })
-}
-
-// registryMatches tells a registry by "provider/name", either of which may be "*".
-func registryMatches(pattern string, k model.ShardKey) bool {
-	provider, name, _ := strings.Cut(pattern, "/")
-	return (provider == "*" || provider == string(k.Provider)) && (name == "*" || name == string(k.Cluster))
+	return c.f.published.Sources[c.source.part-1].Takes(k)
 }
 
 // take makes a candidate one of the service's, if the source takes what is of its registry and its member.

@@ -130,7 +130,7 @@ func newFederation(key hostKey, c *model.Config, spec *api.FederatedServiceSpec,
 		if s.Weight != nil {
 			x.weight = *s.Weight
 		}
-		from := pushcontext.FederationSource{Name: cmp.Or(s.Name, s.Host), Host: x.host, Namespace: s.Namespace, Priority: x.priority, Weight: x.weight}
+		from := pushcontext.FederationSource{Name: cmp.Or(s.Name, s.Host), Host: x.host, Namespace: s.Namespace, Registries: s.Registries, Priority: x.priority, Weight: x.weight}
 		if x.host == "" {
 			from.Name, from.Namespace = cmp.Or(s.Name, model.Labels(s.Selector).String()), cmp.Or(s.Namespace, key.namespace)
 			x.selecting = &row[*model.Service]{rowID{id.shard, fmt.Sprint(id.key, "#", i)}, &model.Service{

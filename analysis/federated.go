@@ -46,12 +46,6 @@ func FederatedStatus(pc *pushcontext.PushContext, c *model.Config) api.Federated
 		return out
 	}
 	out.Sources = Sources(pc, v)
-	spec := c.Spec.(*api.FederatedServiceSpec)
-	for i := range min(len(out.Sources), len(spec.Sources)) {
-		if s := &out.Sources[i]; s.Endpoints == 0 {
-			s.Reason = strings.Join(append([]string{s.Reason}, missing(pc, spec.Sources[i].Registries)...), "; ")
-		}
-	}
 	return out
 }
 
@@ -91,19 +85,25 @@ func Sources(pc *pushcontext.PushContext, v *pushcontext.ServiceView) []api.Sour
 			if healthy {
 				out[s].Healthy++
 			}
-			if e.Source != nil && outOfContact(pc, e.Source.Shard) && !slices.Contains(stale[s], e.Source.Shard.String()) {
-				stale[s] = append(stale[s], e.Source.Shard.String())
+			if e.Source == nil || !outOfContact(pc, e.Source.Shard) {
+				continue
+			}
+			if note := e.Source.Shard.String() + " is out of contact: its endpoints are those that were known last"; !slices.Contains(stale[s], note) {
+				stale[s] = append(stale[s], note)
 			}
 		}
 	}
 	for i := range out {
+		if out[i].Endpoints == 0 {
+			stale[i] = lacking(pc, &f.Sources[i])
+		}
 		out[i].Reason = reasonOf(&out[i], v.Sources[i], stale[i])
 	}
 	return out
 }
 
-// reasonOf says why a source gives nothing, or nothing that can be relied on.
-func reasonOf(s *api.SourceStatus, state pushcontext.SourceState, stale []string) string {
+// reasonOf says why a source gives nothing, or nothing that can be relied on; notes say more of registries.
+func reasonOf(s *api.SourceStatus, state pushcontext.SourceState, notes []string) string {
 	var out []string
 	switch {
 	case state.Reason != "":
@@ -111,11 +111,8 @@ func reasonOf(s *api.SourceStatus, state pushcontext.SourceState, stale []string
 	case s.Healthy == 0:
 		out = append(out, string(model.ReasonUnready)+": none of its endpoints is healthy")
 	}
-	slices.Sort(stale)
-	for _, k := range stale {
-		out = append(out, k+" is out of contact: its endpoints are those that were known last")
-	}
-	return strings.Join(out, "; ")
+	slices.Sort(notes)
+	return strings.Join(append(out, notes...), "; ")
 }
 
 func outOfContact(pc *pushcontext.PushContext, k model.ShardKey) bool {
@@ -150,23 +147,19 @@ func instances(v *pushcontext.ServiceView) map[*model.Endpoint]bool {
 	return out
 }
 
-// missing says which of the registries that a source is limited to are not there, or have said nothing yet.
-func missing(pc *pushcontext.PushContext, patterns []string) (out []string) {
-	if len(patterns) == 0 {
-		patterns = []string{"*/*"}
-	}
-	for _, p := range patterns {
-		provider, name, _ := strings.Cut(p, "/")
-		found := false
-		for _, s := range pc.Shards {
-			if provider != "*" && provider != string(s.Key.Provider) || name != "*" && name != string(s.Key.Cluster) || s.Key.Provider.OfHub() {
-				continue
-			}
-			if found = true; !s.Synced {
-				out = append(out, s.Key.String()+" has not been read yet")
-			}
+// lacking says which of the registries that a source takes are out of contact, have said nothing yet, or are not there.
+func lacking(pc *pushcontext.PushContext, s *pushcontext.FederationSource) (out []string) {
+	for _, shard := range pc.Shards {
+		switch {
+		case shard.Key.Provider.OfHub() || !s.Takes(shard.Key):
+		case !shard.Synced:
+			out = append(out, shard.Key.String()+" has not been read yet")
+		case shard.Status.State == model.StateStale:
+			out = append(out, shard.Key.String()+" is out of contact")
 		}
-		if !found && p != "*/*" {
+	}
+	for _, p := range s.Registries {
+		if !slices.ContainsFunc(pc.Shards, func(shard pushcontext.ShardInfo) bool { return pushcontext.RegistryMatches(p, shard.Key) }) {
 			out = append(out, "there is no registry "+p)
 		}
 	}

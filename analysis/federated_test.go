@@ -69,7 +69,7 @@ func TestSourcesCountEndpoints(t *testing.T) {
 		return pushcontext.PortEndpoints{Port: name, Localities: []pushcontext.LocalityEndpoints{{Endpoints: es}}}
 	}
 	v := &pushcontext.ServiceView{
-		Shape:   &pushcontext.ShapeView{Federation: &pushcontext.Federation{Sources: []pushcontext.FederationSource{{Name: "a"}, {Name: "b", Priority: 1}, {Name: "c", Priority: 2}}}},
+		Shape:   &pushcontext.ShapeView{Federation: &pushcontext.Federation{Sources: []pushcontext.FederationSource{{Name: "a"}, {Name: "b", Priority: 1}, {Name: "c", Priority: 2, Registries: []string{"consul/*", "nacos/n", "nacos/gone"}}}}},
 		Sources: make([]pushcontext.SourceState, 3),
 		Endpoints: []pushcontext.PortEndpoints{
 			port("http", endpoint("10.0.0.1", 80, 1, model.Healthy), endpoint("10.0.0.2", 80, 1, model.Unhealthy), endpoint("10.0.0.3", 80, 2, model.Unhealthy)),
@@ -77,10 +77,10 @@ func TestSourcesCountEndpoints(t *testing.T) {
 		},
 	}
 	v.Sources[2] = pushcontext.SourceState{Reason: model.ReasonNoService}
-	pc := &pushcontext.PushContext{Shards: []pushcontext.ShardInfo{{Key: dc, Status: model.Status{State: model.StateStale}}}}
+	pc := &pushcontext.PushContext{Shards: []pushcontext.ShardInfo{{Key: dc, Synced: true, Status: model.Status{State: model.StateStale}}, {Key: model.ShardKey{Provider: model.ProviderNacos, Cluster: "n"}}}}
 	want := []string{
 		"a 1/2 at 0: consul/dc is out of contact: its endpoints are those that were known last",
-		"b 0/1 at 1: Unready: none of its endpoints is healthy; consul/dc is out of contact: its endpoints are those that were known last", "c 0/0 at 2: NoService",
+		"b 0/1 at 1: Unready: none of its endpoints is healthy; consul/dc is out of contact: its endpoints are those that were known last", "c 0/0 at 2: NoService; consul/dc is out of contact; nacos/n has not been read yet; there is no registry nacos/gone",
 	}
 	got := statusText(api.FederatedServiceStatus{Sources: analysis.Sources(pc, v)})
 	if d := cmp.Diff(want, got); d != "" {

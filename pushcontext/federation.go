@@ -31,11 +31,28 @@ type Federation struct {
 
 // FederationSource is one source of a service.
 type FederationSource struct {
-	Name      string
-	Host      string // of the service that it is; "" if it is workloads with certain labels
-	Namespace string // of that service, or of the workloads; "" for any
-	Priority  uint32
-	Weight    uint32
+	Name       string
+	Host       string   // of the service that it is; "" if it is workloads with certain labels
+	Namespace  string   // of that service, or of the workloads; "" for any
+	Registries []string // that it is limited to, as the object has them; all if empty
+	Priority   uint32
+	Weight     uint32
+}
+
+func (s FederationSource) equal(o FederationSource) bool {
+	return s.Name == o.Name && s.Host == o.Host && s.Namespace == o.Namespace && s.Priority == o.Priority && s.Weight == o.Weight && slices.Equal(s.Registries, o.Registries)
+}
+
+// Takes reports whether the source takes what a registry says: whether one of its patterns, "provider/name" with "*" for
+// either, is for it.
+func (s *FederationSource) Takes(k model.ShardKey) bool {
+	return len(s.Registries) == 0 || slices.ContainsFunc(s.Registries, func(p string) bool { return RegistryMatches(p, k) })
+}
+
+// RegistryMatches tells a registry by "provider/name", either of which may be "*".
+func RegistryMatches(pattern string, k model.ShardKey) bool {
+	provider, name, _ := strings.Cut(pattern, "/")
+	return (provider == "*" || provider == string(k.Provider)) && (name == "*" || name == string(k.Cluster))
 }
 
 // SourceState is what came of one source.
@@ -58,7 +75,7 @@ func (f *Federation) Equal(o *Federation) bool {
 	if f == nil || o == nil {
 		return f == o
 	}
-	return f == o || f.Source.Shard == o.Source.Shard && f.Source.Object == o.Source.Object && f.Policy == o.Policy && slices.Equal(f.Sources, o.Sources)
+	return f == o || f.Source.Shard == o.Source.Shard && f.Source.Object == o.Source.Object && f.Policy == o.Policy && slices.EqualFunc(f.Sources, o.Sources, FederationSource.equal)
 }
 
 // SourceOf gives the source that an endpoint is of; nil if the service is not a FederatedService's.

@@ -43,8 +43,8 @@ func TestExplainFederatedService(t *testing.T) {
 	since := time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC)
 	held := model.Problem{Item: "Service/shop/checkout", Reason: "the registry lists no instance: they are kept", Since: since}
 	shards := []pushcontext.ShardInfo{
-		{Key: east, Status: model.Status{State: model.StateLive, Problems: []model.Problem{held}}}, // of another object of that name
-		{Key: dc, Status: model.Status{State: model.StateLive, Problems: []model.Problem{held, {Item: "Service/shop/other"}}}},
+		{Key: east, Synced: true, Status: model.Status{State: model.StateLive, Problems: []model.Problem{held}}}, // of another object of that name
+		{Key: dc, Synced: true, Status: model.Status{State: model.StateLive, Problems: []model.Problem{held, {Item: "Service/shop/other"}}}},
 	}
 	pc, d := pushcontext.NewBuilder().Commit(pushcontext.Commit{Mesh: m, Shards: shards, Services: []pushcontext.Change{{Key: v.Shape.Key, View: v}}})
 	hub := pushcontext.NewHub(nil)
