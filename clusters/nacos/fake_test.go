@@ -29,7 +29,7 @@ type fake struct {
 	httpAddr string
 
 	mu       sync.Mutex
-	grpc     *grpc.Server // nil while it is down
+	stop     func() // nil while it is down
 	services map[serviceName][]instance
 	clients  map[string]*fakeClient // by peer
 	clock    int64                  // lastRefTime of the last answer
@@ -134,20 +134,28 @@ func (f *fake) up() {
 	for i := range fakeServices {
 		g.RegisterService(&fakeServices[i], f)
 	}
+	served := make(chan struct{})
 	f.mu.Lock()
-	f.grpc = g
+	f.stop = func() {
+		g.Stop()
+		_ = l.Close() // if it was not served yet
+		<-served
+	}
 	f.mu.Unlock()
-	go func() { _ = g.Serve(l) }() // until it is stopped
+	go func() {
+		_ = g.Serve(l) // until it is stopped
+		close(served)
+	}()
 }
 
 // down cuts all connections.
 func (f *fake) down() {
 	f.mu.Lock()
-	g := f.grpc
-	f.grpc = nil
+	stop := f.stop
+	f.stop = nil
 	f.mu.Unlock()
-	if g != nil {
-		g.Stop()
+	if stop != nil {
+		stop()
 	}
 }
 
