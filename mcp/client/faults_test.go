@@ -350,6 +350,34 @@ func TestAliasesOfVersions(t *testing.T) {
 	})
 }
 
+// A kind that becomes empty under its newest version may still be there under an older one: the server was changed for one that
+// knows no other, and that could not be told at first.
+func TestVersionThatBecomesEmpty(t *testing.T) {
+	t.Parallel()
+	play(t, func(t *testing.T, s *mcptest.Server, _ *client.Options) {
+		s.Set("ServiceEntry", se("pay", "10.1.0.1"), se("mail", "10.1.0.2"))
+	}, func(t *testing.T, s *stage) {
+		s.state(model.StateLive)
+		s.server.Down()
+		s.state(model.StateStale)
+		s.server.Misbehave(func(f *mcptest.Faults) {
+			f.Unknown = map[string]bool{seURL: true, seBeta: true}
+			f.Raw = map[string][]mcptest.Raw{"ServiceEntry": {{Body: &anypb.Any{TypeUrl: "x"}}}}
+		})
+		s.server.Up()
+		s.state(model.StateLive)
+		s.server.Misbehave(func(f *mcptest.Faults) { f.Raw = nil })
+		s.server.Push("ServiceEntry")
+		synctest.Wait()
+		s.server.Delete("ServiceEntry", "shop/mail.example.com")
+		s.noHost("mail.example.com")
+		s.host("pay.example.com", "10.1.0.1")
+		if s.puts != 2 { // the two rows of mail
+			t.Errorf("%d rows were put, want the two that have gone", s.puts)
+		}
+	})
+}
+
 // What comes again as it was is nothing new, also if its maps are encoded in another order.
 func TestSameContentIsNotPut(t *testing.T) {
 	t.Parallel()

@@ -60,9 +60,9 @@ func (k *kind) begin(again bool) {
 	}
 }
 
-// next gives the type URL to ask for now, nil if there is none.
+// next gives the type URL to ask for now, nil if there is none. Until it is answered nobody knows whether the kind is empty.
 func (k *kind) next() *feed {
-	if k.settled || k.asked == len(k.feeds) {
+	if k.asked == len(k.feeds) {
 		return nil
 	}
 	for _, f := range k.feeds[:k.asked] {
@@ -70,7 +70,7 @@ func (k *kind) next() *feed {
 			return nil
 		}
 	}
-	k.asked++
+	k.asked, k.settled = k.asked+1, false
 	return k.feeds[k.asked-1]
 }
 

@@ -44,7 +44,7 @@ func (r *run) problems(now time.Time) (out []model.Problem) {
 		if k.held.After(now) {
 			add(k.Name, "the server says right after it was connected to that there is none any more: the %d that there were stay until %s", len(k.applied), k.held.UTC().Format(time.RFC3339))
 		}
-		if r.live && !k.settled {
+		if r.live && !k.settled && r.enough(now) {
 			add(k.Name, "the server does not answer for this kind: what was known of it stays")
 		}
 		for _, f := range k.feeds {

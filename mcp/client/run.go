@@ -70,7 +70,7 @@ type run struct {
 	// Of the stream at hand, or the last one.
 	live       bool      // all has been said
 	given      bool      // something has been said
-	answeredAt time.Time // when a type was answered for the first time, last
+	answeredAt time.Time // when a type was last asked for, or answered for the first time
 	pending    map[*feed]later
 }
 
@@ -227,6 +227,11 @@ func (r *run) refused(k *kind, names []string) (out []string) {
 		}
 	}
 	return out
+}
+
+// enough reports whether kinds without an answer have had their time.
+func (r *run) enough(now time.Time) bool {
+	return !now.Before(r.answeredAt.Add(r.opts.Timing.Answer))
 }
 
 // sync notes that all has been said, and gives the first full truth.

@@ -186,6 +186,7 @@ func (s *session) ask(k *kind) {
 	if f == nil {
 		return
 	}
+	s.answeredAt = time.Now()
 	r := request{url: f.url}
 	if !s.full[s.address] {
 		r.initial = f.versions(s.address)
@@ -261,9 +262,6 @@ func (s *session) turn(now time.Time) (next time.Time) {
 			next = l.due
 		}
 	}
-	if enough := s.answeredAt.Add(s.opts.Timing.Answer); !s.live && enough.After(now) && enough.Before(next) {
-		next = enough
-	}
 	open := false
 	for _, k := range s.kinds {
 		s.settle(k, s.given && s.enough(now))
@@ -273,16 +271,14 @@ func (s *session) turn(now time.Time) (next time.Time) {
 			next = k.held
 		}
 	}
+	if enough := s.answeredAt.Add(s.opts.Timing.Answer); open && enough.After(now) && enough.Before(next) {
+		next = enough
+	}
 	if s.given && (!open || s.enough(now)) {
 		s.sync()
 	}
 	s.report(now)
 	return next
-}
-
-// enough reports whether kinds without an answer have had their time.
-func (s *session) enough(now time.Time) bool {
-	return !now.Before(s.answeredAt.Add(s.opts.Timing.Answer))
 }
 
 // silent reports whether the server has said nothing at all in the time that kinds have, and there is another to ask.
