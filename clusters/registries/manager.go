@@ -48,10 +48,14 @@ type Manager struct {
 	attached map[model.ShardKey]*attachment
 }
 
+// grace is how long a declaration must be gone for its registry to go: tools replace an object by deleting and creating it.
+const grace = 500 * time.Millisecond
+
 // attachment is what was attached for a declaration.
 type attachment struct {
-	current made // the newest that is known to have delivered, or else the first
-	next    made // attached after it
+	current made      // the newest that is known to have delivered, or else the first
+	next    made      // attached after it
+	gone    time.Time // since when nothing declares it; zero while something does
 }
 
 // made is a registry and what it was made for.
@@ -163,7 +167,7 @@ func (m *Manager) reconcile() {
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(m.attached), model.ShardKey.Compare) {
 		if !there[k] {
-			m.detach(k)
+			m.leave(k, time.Now())
 		}
 	}
 	for _, d := range all {
@@ -194,6 +198,17 @@ func (m *Manager) want(declared []Declared) {
 	}
 }
 
+// leave detaches a registry that nothing declares, if that is so for some time.
+func (m *Manager) leave(k model.ShardKey, now time.Time) {
+	switch a := m.attached[k]; {
+	case a.gone.IsZero():
+		a.gone = now
+		time.AfterFunc(grace, func() { m.apply(func() {}) })
+	case now.Sub(a.gone) >= grace:
+		m.detach(k)
+	}
+}
+
 func (m *Manager) detach(k model.ShardKey) {
 	delete(m.attached, k)
 	m.opts.Lifecycle.Detach(k)
@@ -212,6 +227,7 @@ func (m *Manager) attach(d desired) {
 		m.attached[d.Key] = a
 	}
 	a.settle()
+	a.gone = time.Time{}
 	defer a.say(&d)
 	log := m.opts.Log.With("provider", d.Key.Provider, "cluster", d.Key.Cluster)
 	switch {

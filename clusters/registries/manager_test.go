@@ -34,6 +34,28 @@ func TestDeclaredIsAttached(t *testing.T) {
 	})
 }
 
+// An object that is replaced by deleting and creating it is changed, not gone.
+func TestReplacedObject(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := registry(t, "a", "a:1", "")
+		w.declare(a)
+		w.want("a.consul")
+		mark, row := len(w.hosts), model.RowKey{Kind: model.RowConfig, Key: a.Source.Object.String()}
+		w.config.Delete(row)
+		time.Sleep(200 * time.Millisecond)
+		w.config.Put(row.Key, a)
+		w.want("a.consul")
+		w.config.Delete(row)
+		time.Sleep(200 * time.Millisecond)
+		w.config.Put(row.Key, registry(t, "a", "b:1", ""))
+		w.want("a.consul")
+		w.always(mark, "a.consul")
+		if len(w.made) != 2 || len(w.forgot) > 0 {
+			t.Errorf("%d made, forgot %v", len(w.made), w.forgot)
+		}
+	})
+}
+
 // The serving gate waits for registries that are declared, as it does for clusters.
 func TestServingWaitsForDeclared(t *testing.T) {
 	inWorld(t, func(w *world) {
