@@ -24,6 +24,7 @@ type Metrics struct {
 	connected *prometheus.CounterVec   // isthmus_registry_connections_total
 	repaired  *prometheus.CounterVec   // isthmus_registry_repaired_services_total
 	delay     *prometheus.HistogramVec // isthmus_registry_discovery_delay_seconds
+	protected *prometheus.GaugeVec     // isthmus_registry_protected_services
 }
 
 // NewMetrics registers the metrics.
@@ -52,8 +53,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "isthmus_registry_discovery_delay_seconds", Help: "How long a new service of a registry may at most have been unknown.",
 			Buckets: []float64{.1, .5, 1, 2.5, 5, 10, 15, 30, 60, 120, 300},
 		}, []string{"registry"}),
+		protected: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "isthmus_registry_protected_services", Help: "Services of a Nacos with so few healthy instances that it says all are.",
+		}, []string{"registry"}),
 	}
-	r.MustRegister(m.requests, m.unchanged, m.watches, m.latency, m.connected, m.repaired, m.delay)
+	r.MustRegister(m.requests, m.unchanged, m.watches, m.latency, m.connected, m.repaired, m.delay, m.protected)
 	return m
 }
 
@@ -70,6 +74,7 @@ func (m *Metrics) Forget(registry string) {
 	m.connected.DeletePartialMatch(of)
 	m.repaired.DeletePartialMatch(of)
 	m.delay.DeletePartialMatch(of)
+	m.protected.DeletePartialMatch(of)
 }
 
 // Request counts a request.
@@ -118,5 +123,12 @@ func (m *Metrics) Repaired(registry string) {
 func (m *Metrics) Discovered(registry string, atMost time.Duration) {
 	if m != nil {
 		m.delay.WithLabelValues(registry).Observe(atMost.Seconds())
+	}
+}
+
+// Protected says how many services are served regardless of health by the registry's own rule.
+func (m *Metrics) Protected(registry string, n int) {
+	if m != nil {
+		m.protected.WithLabelValues(registry).Set(float64(n))
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/clusters/dns"
@@ -411,8 +413,12 @@ func TestProtectThreshold(t *testing.T) {
 	f := newFake(t)
 	f.set(public("a"), []instance{host("10.0.0.1:80", func(h *instance) { h.Healthy = false })})
 	for policy, want := range map[string]string{"ignore": "unhealthy", "honour": "healthy"} {
-		out := start(t, Options{Spec: f.spec(func(s *api.RegistrySpec) { s.Nacos.ProtectThreshold = policy })})
+		reg := prometheus.NewRegistry()
+		out := start(t, Options{Metrics: foreign.NewMetrics(reg), Spec: f.spec(func(s *api.RegistrySpec) { s.Nacos.ProtectThreshold = policy })})
 		out.awaitServices("DEFAULT_GROUP@@a: 10.0.0.1:80 " + want)
+		if n := series(t, reg, "isthmus_registry_protected_services"); n != 1 {
+			t.Errorf("%s: %d series of protected services", policy, n)
+		}
 	}
 }
 

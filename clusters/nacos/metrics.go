@@ -25,10 +25,11 @@ func (m *metrics) request(err error) {
 	m.Request(m.registry, result)
 }
 
-func (m *metrics) connected()    { m.Connected(m.registry) }
-func (m *metrics) repaired()     { m.Repaired(m.registry) }
-func (m *metrics) unchanged()    { m.Unchanged(m.registry) }
-func (m *metrics) watches(n int) { m.Watches(m.registry, n) }
+func (m *metrics) connected()      { m.Connected(m.registry) }
+func (m *metrics) repaired()       { m.Repaired(m.registry) }
+func (m *metrics) unchanged()      { m.Unchanged(m.registry) }
+func (m *metrics) watches(n int)   { m.Watches(m.registry, n) }
+func (m *metrics) protected(n int) { m.Protected(m.registry, n) }
 
 // put notes when the notice came that was published now.
 func (m *metrics) put(notice time.Time) {

@@ -27,6 +27,7 @@ type watcher struct {
 	scopes    map[scope]*names
 	services  map[serviceName]*service
 	published bool // Replace was called
+	protected int  // services of which the server says that all instances are healthy, since too few are
 	status    model.Status
 	full      model.Problem // there are more services than there may be
 	told      bool          // status and problems are as they were reported
@@ -240,6 +241,7 @@ func (w *watcher) forget(svc *service) {
 	delete(w.dirty, svc.name)
 	w.scopes[scope{svc.name.namespace, svc.name.group}].count--
 	w.settle(svc)
+	w.protect(svc.info, nil)
 	w.todo.drop(svc.name)
 	w.later.drop(svc.name)
 	w.clearProblem(&svc.problem)
@@ -259,6 +261,7 @@ func (w *watcher) take(svc *service, info *serviceInfo, at time.Time) {
 	case w.dirty[svc.name].IsZero():
 		w.dirty[svc.name] = at
 	}
+	w.protect(svc.info, info)
 	if svc.info = info; len(info.Hosts) == 0 { // whether it is still there only the list tells
 		w.later.add(task{kind: listNames, scope: scope{svc.name.namespace, svc.name.group}}, w.clock().Add(w.interval))
 	}
@@ -274,6 +277,20 @@ func (w *watcher) fresh(svc *service, asked int, info *serviceInfo) {
 		return
 	}
 	w.take(svc, info, time.Time{})
+}
+
+// protect counts protected services, as one changes. nil is none.
+func (w *watcher) protect(old, now *serviceInfo) {
+	was, is := old != nil && old.Protected, now != nil && now.Protected
+	switch {
+	case is && !was:
+		w.protected++
+	case was && !is:
+		w.protected--
+	default:
+		return
+	}
+	w.metrics.protected(w.protected)
 }
 
 func (w *watcher) settle(svc *service) {
