@@ -137,9 +137,7 @@ func TestRegistriesWhileTheConfigClusterIsAway(t *testing.T) {
 	r.start(t, flags...)
 	r.untilReady(t)
 	r.untilAddresses(t, "web.dc1.consul", "10.7.0.1:8080")
-	if x := registryOf(t, r, "legacy"); x.State != "stale" || x.DeclaredBy == nil {
-		t.Errorf("%+v", x)
-	}
+	r.log.until(t, "a stale registry", func() bool { x := registryOf(t, r, "legacy"); return x.State == "stale" && x.DeclaredBy != nil })
 	link.Restore()
 	r.log.until(t, "a registry that is read", func() bool { return registryOf(t, r, "legacy").State == "live" })
 	consul.set(func() { consul.services["web"] = []string{"10.7.0.2"} })
