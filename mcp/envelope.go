@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -26,12 +25,6 @@ type Resource struct {
 	Labels, Annotations map[string]string
 	Body                *anypb.Any
 }
-
-// Why an envelope can't be read.
-var (
-	errEnvelope = errors.New("it is not an istio.mcp.v1alpha1.Resource")
-	errName     = errors.New(`its name is not "namespace/name"`)
-)
 
 // Decode reads an envelope. What could be read is given with an error too: an object of which only the name is known has
 // Namespace and Name.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -87,12 +86,6 @@ func (t *TLS) verify(roots *x509.CertPool, s tls.ConnectionState) error {
 	}
 	return nil
 }
-
-var (
-	errNoAuthority = errors.New("authorities of the server: there is no certificate in what is given")
-	errNoAltName   = errors.New("the server's certificate has none of the subject alternative names")
-	errToken       = errors.New("the file of the token is empty")
-)
 
 // bearer shows the token in a file.
 type bearer string

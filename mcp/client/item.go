@@ -2,7 +2,6 @@ package client
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"maps"
@@ -39,12 +38,6 @@ const (
 var skips = []skip{skipLoop, skipRevision, skipSynthetic}
 
 const labelRevision = "istio.io/rev"
-
-// Why a resource can't be used.
-var (
-	errTwoIDs = errors.New("the names in it and on it differ")
-	errBody   = errors.New("its body can't be read")
-)
 
 // reader makes items of resources.
 type reader struct {

@@ -16,13 +16,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/mcp"
 )
 
-// Why a stream was ended from here, or could not be had.
-var (
-	errSilent  = errors.New("it does not answer")
-	errConnect = errors.New("no connection in time")
-	errClosed  = errors.New("it closed the stream")
-)
-
 // outbox is what is to be sent. Who reads must never wait for who writes, or both ends could wait for each other; so it is
 // not bounded by a channel, but by keeping one answer to each type.
 type outbox struct {
