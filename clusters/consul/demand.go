@@ -56,9 +56,11 @@ func (r *run) assign(ctx context.Context) {
 func (r *run) share(ctx context.Context, s *scopeState) {
 	switch {
 	case r.shared && s.following == nil && s.peer == "":
-		s.following = r.start(ctx,
-			func(ctx context.Context) { r.follow(ctx, s, tableChecks, r.checks()) },
-			func(ctx context.Context) { r.follow(ctx, s, tableNodes, r.nodes()) })
+		var all []func(context.Context)
+		for table := range tables {
+			all = append(all, func(ctx context.Context) { r.follow(ctx, s, table) })
+		}
+		s.following = r.start(ctx, all...)
 	case !r.shared && s.following != nil:
 		s.following.end()
 		s.following, s.baseline, s.tried = nil, [tables]bool{}, [tables]bool{}
@@ -66,7 +68,7 @@ func (r *run) share(ctx context.Context, s *scopeState) {
 }
 
 // ready reports whether services may be read on demand: a change after that is in the tables, or they can't be read.
-func (s *scopeState) ready() bool { return s.peer != "" || s.tried == [tables]bool{true, true} }
+func (s *scopeState) ready() bool { return s.peer != "" || !slices.Contains(s.tried[:], false) }
 
 // ask has a service read once, after those that wait already.
 func (r *run) ask(s *service) {
@@ -162,7 +164,7 @@ func (r *run) again(now time.Time) time.Duration {
 // advance goes on with the sweep of a scope, and gives the time until it does again.
 func (r *run) advance(s *scopeState, now time.Time) time.Duration {
 	w := &s.sweep
-	blind := s.peer != "" || !s.baseline[tableChecks] || !s.baseline[tableNodes]
+	blind := s.peer != "" || slices.Contains(s.baseline[:], false)
 	if len(w.rest) == 0 {
 		since := now.Sub(w.began)
 		switch {

@@ -176,7 +176,8 @@ func (f *fake) body(path string) (body any, index uint64) {
 			}
 		}
 		return names, f.lists
-	case path == "/v1/health/state/any":
+	case strings.HasPrefix(path, "/v1/health/state/"):
+		state := strings.TrimPrefix(path, "/v1/health/state/")
 		all := []check{}
 		for n, list := range f.services {
 			for _, e := range list {
@@ -185,7 +186,9 @@ func (f *fake) body(path string) (body any, index uint64) {
 					if !strings.HasPrefix(c.CheckID, "node:") {
 						c.ServiceName = n
 					}
-					all = append(all, c)
+					if state == "any" || state == c.Status {
+						all = append(all, c)
+					}
 				}
 			}
 		}

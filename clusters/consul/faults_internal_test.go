@@ -343,6 +343,25 @@ func TestMostServices(t *testing.T) {
 	})
 }
 
+// The health of services that are not watched is told by the few checks that fail, however long all of them take to read.
+func TestHealthDoesNotWaitForAllChecks(t *testing.T) {
+	o := scripted(func(s *api.RegistrySpec) { s.Limits.Concurrency = 1 })
+	pair(t, o, func(w *world) {
+		w.script(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path == tablePaths[tableChecks] {
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			}
+			return nil, nil
+		})
+		for status, want := range map[string]string{"critical": "unhealthy", "warning": "healthy", "passing": "healthy"} {
+			w.setHealth("a", at("10.0.0.1", checked(status), func(e *entry) { e.Service.Weights = &weights{1, 2} }))
+			weight := map[string]string{"critical": "1", "warning": "2", "passing": "1"}[status]
+			w.want("a.dc1.consul [80/http]: 10.0.0.1:80 "+want+" "+weight, two)
+		}
+	})
+}
+
 // Watches go to services that are taken; sidecars are read on demand if not all can be watched.
 func TestSidecarsAreWatchedLast(t *testing.T) {
 	t.Parallel()
@@ -352,14 +371,14 @@ func TestSidecarsAreWatchedLast(t *testing.T) {
 		for i := range 9 {
 			f.set(fmt.Sprintf("s%d", i), at("10.0.0.1"))
 		}
-		w := start(t, scripted(func(s *api.RegistrySpec) { s.Limits.Concurrency = 10 }), f) // 6 are watched
+		w := start(t, scripted(func(s *api.RegistrySpec) { s.Limits.Concurrency = 10 }), f) // 4 are watched
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := w.count("/v1/health/service/a-sidecar-proxy?1"); n > 0 {
 			t.Errorf("the sidecar was waited for %d times", n)
 		}
 		for i := range 9 {
-			if n := w.count(fmt.Sprintf("/v1/health/service/s%d?1", i)); (n > 0) != (i < 6) {
+			if n := w.count(fmt.Sprintf("/v1/health/service/s%d?1", i)); (n > 0) != (i < 4) {
 				t.Errorf("s%d was waited for %d times", i, n)
 			}
 		}

@@ -77,9 +77,9 @@ func New(o Options) (*Registry, error) {
 		key: model.ShardKey{Provider: model.ProviderConsul, Cluster: o.Name}, opts: o,
 		scopes: scopes(o.Spec.Consul), filter: foreign.NewFilter(o.Spec.Services),
 	}
-	// Each scope needs its list and two tables, besides what is read now and then.
-	r.most = max(int(o.Spec.Limits.Concurrency), 3*len(r.scopes)+1)
-	r.readers = min(max(r.most/8, 1), maxReaders, r.most-3*len(r.scopes))
+	follows := (1 + tables) * len(r.scopes) // each scope's list and tables
+	r.most = max(int(o.Spec.Limits.Concurrency), follows+1)
+	r.readers = min(max(r.most/8, 1), maxReaders, r.most-follows)
 	var err error
 	r.client, err = newClient(&o.Spec, o.Access, o.Metrics, r.key.String(), r.most)
 	if err != nil {

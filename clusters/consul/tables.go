@@ -2,8 +2,9 @@ package consul
 
 import "context"
 
-// A scope's tables are all its checks and all its nodes. They are followed while there are services that are not watched: what
-// changes in them names the services that must be read again.
+// A scope's tables are its checks and its nodes. They are followed while there are services that are not watched: what changes in
+// them names the services that must be read again. All checks together are long, and tell which instances there are; those
+// that fail are few, and are told of at once.
 
 // tableChange is what has changed in a table.
 type tableChange struct {
@@ -17,19 +18,28 @@ type tableChange struct {
 // The tables.
 const (
 	tableChecks = iota
+	tableCritical
+	tableWarning
 	tableNodes
 	tables
 )
+
+// tablePaths are where they are read.
+var tablePaths = [tables]string{"/v1/health/state/any", "/v1/health/state/critical", "/v1/health/state/warning", "/v1/catalog/nodes"}
 
 // restful is how much longer than making sense of a table took it is not looked at again: at most a tenth of the time goes into it.
 const restful = 9
 
 // follow follows a table until ctx ends.
-func (r *run) follow(ctx context.Context, s *scopeState, table int, read func(context.Context, query) (answer, *tableChange, error)) {
+func (r *run) follow(ctx context.Context, s *scopeState, table int) {
+	read := r.checks()
+	if table == tableNodes {
+		read = r.nodes()
+	}
 	var index uint64
 	failures := 0
 	for bucket := r.opts.Timing.bucket(); bucket.Wait(ctx) == nil; {
-		q := query{params: s.params(), index: index, known: index, wait: r.opts.Timing.Wait}
+		q := query{path: tablePaths[table], params: s.params(), index: index, known: index, wait: r.opts.Timing.Wait}
 		a, change, err := read(ctx, q)
 		if err != nil {
 			r.send(ctx, tableChange{of: s, table: table, err: err})
@@ -51,12 +61,11 @@ func (r *run) follow(ctx context.Context, s *scopeState, table int, read func(co
 // checkKey names a check of a cluster.
 type checkKey struct{ node, id string }
 
-// checks gives a reader of all checks, which tells what is other than at the last time.
+// checks gives a reader of checks, which tells what is other than at the last time.
 func (r *run) checks() func(context.Context, query) (answer, *tableChange, error) {
 	var last map[checkKey]check
 	return func(ctx context.Context, q query) (answer, *tableChange, error) {
 		var rows []check
-		q.path = "/v1/health/state/any"
 		a, err := r.client.get(ctx, q, &rows)
 		if err != nil || a.same {
 			return a, nil, err
@@ -77,12 +86,11 @@ func (r *run) checks() func(context.Context, query) (answer, *tableChange, error
 	}
 }
 
-// nodes is the same for all nodes.
+// nodes is the same for nodes.
 func (r *run) nodes() func(context.Context, query) (answer, *tableChange, error) {
 	var last map[string]nodeRow
 	return func(ctx context.Context, q query) (answer, *tableChange, error) {
 		var rows []nodeRow
-		q.path = "/v1/catalog/nodes"
 		a, err := r.client.get(ctx, q, &rows)
 		if err != nil || a.same {
 			return a, nil, err
