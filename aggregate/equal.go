@@ -30,7 +30,7 @@ func sameDefinition(a, b *pushcontext.ShapeView) bool {
 }
 
 func sameContribution(a, b pushcontext.Contribution) bool {
-	return a.Won == b.Won && sameSource(&a.Source, &b.Source)
+	return a.Won == b.Won && a.Generation == b.Generation && sameSource(&a.Source, &b.Source)
 }
 
 func sameConflict(a, b pushcontext.Conflict) bool {

@@ -124,7 +124,7 @@ func newShape(in *mergeInput, defs []ranked) *pushcontext.ShapeView {
 	s.Alias, s.Aliases = in.aliases.target[in.key.Host], in.aliases.names[in.key.Host]
 	s.Conflicts = append(conflicts, policyConflicts(defs, in.mesh)...)
 	for _, d := range in.services {
-		s.Contributions = append(s.Contributions, pushcontext.Contribution{Source: d.obj.Source, Won: d.obj == win})
+		s.Contributions = append(s.Contributions, pushcontext.Contribution{Source: d.obj.Source, Generation: d.obj.Generation, Won: d.obj == win})
 	}
 	return s
 }

@@ -2,6 +2,7 @@
 package clusters
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"maps"
@@ -52,6 +53,7 @@ type Instance struct {
 	model.Registry
 	Serves func() []string // the optional kinds that it serves; nil before it has synced
 	UID    func() string   // tells the cluster from all others; "" while it is not known. May be nil
+	Config *rest.Config    // that it uses; nil for that of the plan
 }
 
 // Settings are what the registries of all clusters are made with. When they change, every cluster is
@@ -101,6 +103,7 @@ type made struct {
 	registry model.Registry // as attached; nil if there is none
 	serves   func() []string
 	uid      func() string // may be nil
+	config   *rest.Config  // nil of a refused credential
 	claim    secrets.Claim
 	settings Settings
 }
@@ -257,7 +260,7 @@ func (m *Manager) attach(id model.ClusterID, c secrets.Claim) {
 	if m.opts.Keep != nil {
 		reg = m.opts.Keep(reg, !a.used)
 	}
-	a.add(made{registry: reg, serves: inst.Serves, uid: inst.UID, claim: c, settings: m.settings})
+	a.add(made{registry: reg, serves: inst.Serves, uid: inst.UID, config: cmp.Or(inst.Config, c.Config), claim: c, settings: m.settings})
 	m.opts.Lifecycle.Attach(reg)
 }
 

@@ -115,6 +115,22 @@ func owners(all []ranked) map[model.ClusterID]secrets.Claim {
 type listed struct {
 	Member
 	refresh func(*Member) // nil if nothing changes
+	inForce func() *made  // what the cluster is read with; nil if the claim does not own one
+}
+
+// InForce are the credentials that clusters are read with: of those that have been read. One that is tried is not among
+// them.
+func (m *Manager) InForce() map[model.ClusterID]*rest.Config {
+	out := map[model.ClusterID]*rest.Config{}
+	for _, l := range *m.members.Load() {
+		if l.inForce == nil {
+			continue
+		}
+		if x := l.inForce(); x.synced() {
+			out[l.Cluster] = x.config
+		}
+	}
+	return out
 }
 
 // Members lists all claims, by cluster, the owner first.
@@ -151,19 +167,30 @@ func (m *Manager) warnOfTwins(members []Member) {
 	}
 }
 
-// refresh gives what brings the owner of a cluster up to date.
-func (m *Manager) refresh(c *secrets.Claim) func(*Member) {
+// inForce gives what tells which registry serves a cluster; nil if none is attached.
+func (m *Manager) inForce(c *secrets.Claim) func() *made {
 	a := m.attached[model.ClusterID(c.Cluster)]
 	if a == nil {
 		return nil
 	}
-	trying, current, next, hash := m.trying(c), a.current, a.next, c.Hash
+	current, next := a.current, a.next
+	return func() *made {
+		if next.synced() {
+			return &next
+		}
+		return &current
+	}
+}
+
+// refresh gives what brings the owner of a cluster up to date.
+func (m *Manager) refresh(c *secrets.Claim, serving func() *made) func(*Member) {
+	if serving == nil {
+		return nil
+	}
+	trying, hash := m.trying(c), c.Hash
 	return func(x *Member) {
 		x.Trying = trying != nil && trying()
-		inForce := &current
-		if next.synced() {
-			inForce = &next
-		}
+		inForce := serving()
 		if inForce.uid != nil {
 			x.UID = inForce.uid()
 		}
@@ -200,7 +227,8 @@ func (m *Manager) publish(all []ranked) {
 			Hash: r.Hash, Created: r.Created, Expires: r.Expires,
 		}}
 		if r.owner {
-			l.refresh = m.refresh(&r.Claim)
+			l.inForce = m.inForce(&r.Claim)
+			l.refresh = m.refresh(&r.Claim, l.inForce)
 		}
 		out = append(out, l)
 		if !r.owner && before[claim{r.Cluster, r.Source}] != r.reason {

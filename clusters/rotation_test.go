@@ -119,3 +119,34 @@ func TestDefect17RotationsInARow(t *testing.T) {
 		w.neverFewer(mark, 1)
 	})
 }
+
+// TestInForce: what else uses credentials is told of those that clusters are read with, and of none that is tried.
+func TestInForce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		want := func(hosts ...string) {
+			t.Helper()
+			w.pass(0)
+			var got []string
+			for cluster, cfg := range w.InForce() {
+				got = append(got, string(cluster)+" "+cfg.Host)
+			}
+			if slices.Sort(got); !slices.Equal(got, hosts) {
+				t.Errorf("in force are %v, want %v", got, hosts)
+			}
+		}
+		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "dead"), bad("c2", "a", 0, "no good")})
+		want()
+		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "k1")})
+		want("c1 https://k1")
+		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "dead-2")})
+		want("c1 https://k1")
+		w.Set("s", []secrets.Claim{bad("c1", "a", 0, "no good")})
+		want("c1 https://k1")
+		w.Set("s", []secrets.Claim{claim("c1", "a", 0, "dead-3")})
+		want("c1 https://k1")
+		w.last().sync("10.0.0.1")
+		want("c1 https://dead-3")
+		w.Set("s", nil)
+		want()
+	})
+}

@@ -65,8 +65,9 @@ func (b *base) stamp(version uint64) {
 
 // Contribution is one shard's definition of a service.
 type Contribution struct {
-	Source model.Source
-	Won    bool // its ports, resolution and policy are the ones in force
+	Source     model.Source
+	Generation int64 // of the object, if it has one
+	Won        bool  // its ports, resolution and policy are the ones in force
 }
 
 // Conflict is a disagreement between two definitions of one service.

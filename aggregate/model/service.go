@@ -142,6 +142,7 @@ type Service struct {
 	Exposed         []Exposure // where it is reached from outside its member
 	Labels          Labels     // of the source object
 	Created         time.Time
+	Generation      int64 // metadata.generation of the source object, a ServiceEntry; 0 where there is none
 	Source          Source
 }
 

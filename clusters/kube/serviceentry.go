@@ -112,7 +112,7 @@ func (e *entry) host(host string) {
 		Host: host, Namespace: e.o.Ref.Namespace, Name: host, Ports: e.ports, Addresses: e.prefixes,
 		Resolution: e.resolution, External: e.spec.Location == networking.ServiceEntry_MESH_EXTERNAL,
 		ExportTo: trimmed(e.spec.ExportTo), ServiceAccounts: slices.Clone(e.spec.SubjectAltNames),
-		Labels: model.Labels(e.se.Meta.Labels), Created: e.se.Meta.CreationTimestamp.Time, Source: e.source(e.o),
+		Labels: model.Labels(e.se.Meta.Labels), Created: e.se.Meta.CreationTimestamp.Time, Generation: e.se.Meta.Generation, Source: e.source(e.o),
 	}
 	if svc.AutoAddress = e.autoAddress(host); svc.AutoAddress {
 		svc.Automatic = e.allocated(host)

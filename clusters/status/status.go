@@ -9,11 +9,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/clusters/kube"
 )
 
 // Object is what the hub makes of one object.
@@ -27,21 +25,19 @@ type Object struct {
 	Status any
 }
 
-// versions are those at which kinds that have a status are written.
-var versions = map[string]string{
-	model.ConfigVirtualService: "v1", model.ConfigDestinationRule: "v1", model.ConfigGateway: "v1", model.ConfigSidecar: "v1", model.ConfigServiceEntry: "v1",
-	model.ConfigWorkloadGroup: "v1", model.ConfigProxyConfig: "v1beta1", model.ConfigPeerAuthentication: "v1", model.ConfigTelemetry: "v1",
-	model.ConfigRegistry: api.Version, model.ConfigFederatedService: api.Version,
-}
+// The versions in which API servers may have Istio's networking kinds, the newest first.
+var networking = []string{"v1", "v1beta1", "v1alpha3"}
 
-// resource is where an API server has a kind.
-func resource(kind string) schema.GroupVersionResource {
-	group, name := kube.Resource(kind)
-	return schema.GroupVersionResource{Group: group, Version: versions[kind], Resource: name}
+// versions are those in which API servers may have the kinds that have a status, the newest first.
+var versions = map[string][]string{
+	model.ConfigVirtualService: networking, model.ConfigDestinationRule: networking, model.ConfigGateway: networking, model.ConfigSidecar: networking,
+	model.ConfigServiceEntry: networking, model.ConfigWorkloadGroup: networking, model.ConfigProxyConfig: networking,
+	model.ConfigPeerAuthentication: {"v1", "v1beta1"}, model.ConfigTelemetry: {"v1", "v1alpha1"},
+	model.ConfigRegistry: {api.Version}, model.ConfigFederatedService: {api.Version},
 }
 
 // Has reports whether objects of a kind have a status that is written.
-func Has(kind string) bool { return versions[kind] != "" }
+func Has(kind string) bool { return versions[kind] != nil }
 
 // Accepted is the type of the condition.
 const Accepted = "Accepted"

@@ -12,10 +12,12 @@ import (
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters/kube"
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
 
 // patience is how long an API server may take for one object.
@@ -36,7 +38,7 @@ type Writer struct {
 
 	mu      sync.Mutex
 	leading context.Context // guarded by mu, as is the rest: ends when another leads; nil before this one does
-	clients map[model.ClusterID]dynamic.Interface
+	clients map[model.ClusterID]*kubeapi.Kinds
 	want    map[id]Object
 	done    map[id]Object    // as it was written last, or found to be
 	later   map[id]time.Time // before which it is not tried again
@@ -61,7 +63,7 @@ func New(o Options) *Writer {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Writer{
-		opts: o, limit: rate.NewLimiter(rate.Limit(o.PerSecond), o.PerSecond), wake: make(chan struct{}, 1), clients: map[model.ClusterID]dynamic.Interface{},
+		opts: o, limit: rate.NewLimiter(rate.Limit(o.PerSecond), o.PerSecond), wake: make(chan struct{}, 1), clients: map[model.ClusterID]*kubeapi.Kinds{},
 		want: map[id]Object{}, done: map[id]Object{}, later: map[id]time.Time{}, denied: map[place]time.Time{},
 	}
 }
@@ -77,7 +79,7 @@ func (w *Writer) Lead(ctx context.Context) {
 }
 
 // Use takes the way to the API server of a cluster; nil if there is none any more.
-func (w *Writer) Use(cluster model.ClusterID, c dynamic.Interface) {
+func (w *Writer) Use(cluster model.ClusterID, c *kubeapi.Kinds) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if c == nil {
@@ -143,7 +145,7 @@ func (w *Writer) Run(ctx context.Context) error {
 }
 
 // next gives an object whose status is to be looked at; else how long to wait.
-func (w *Writer) next() (k id, o Object, c dynamic.Interface, wait time.Duration) {
+func (w *Writer) next() (k id, o Object, c *kubeapi.Kinds, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, wait := time.Now(), time.Hour
@@ -205,10 +207,15 @@ func (w *Writer) Leads() bool {
 }
 
 // write makes the status of an object say what it is to say.
-func write(ctx context.Context, c dynamic.Interface, o Object) error {
+func write(ctx context.Context, c *kubeapi.Kinds, o Object) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	in := c.Resource(resource(o.Key.Kind)).Namespace(o.Key.Namespace)
+	group, name := kube.Resource(o.Key.Kind)
+	all, _, err := c.In(ctx, schema.GroupResource{Group: group, Resource: name}, versions[o.Key.Kind]...)
+	if err != nil {
+		return err
+	}
+	in := all.Namespace(o.Key.Namespace)
 	have, err := in.Get(ctx, o.Key.Name, metav1.GetOptions{})
 	if err != nil {
 		return err

@@ -14,13 +14,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/status"
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 	"github.com/isthmus-mesh/isthmus/test/env"
 )
 
@@ -42,6 +42,15 @@ var key = model.ObjectKey{Kind: "VirtualService", Namespace: "shop", Name: "web"
 
 func finding(code, message string) model.Finding {
 	return model.Finding{Code: code, Severity: model.SeverityError, Object: key, Field: "http[0]", Message: message}
+}
+
+func kinds(t *testing.T, cfg *rest.Config) *kubeapi.Kinds {
+	t.Helper()
+	k, err := kubeapi.NewKinds(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
 }
 
 // writer runs a Writer that leads.
@@ -100,7 +109,7 @@ func TestStatus(t *testing.T) {
 	c := servers.Take(t, 1)[0]
 	c.Apply(t, env.Namespace("shop"), route)
 	w := writer(t, status.Options{})
-	w.Use("c1", c.Dynamic)
+	w.Use("c1", kinds(t, c.Config))
 	say := func(o status.Object) {
 		o.Key, o.Generation = key, 1
 		w.Set(map[model.ClusterID][]status.Object{"c1": {o}})
@@ -135,7 +144,7 @@ func TestStatus(t *testing.T) {
 
 	// Another replica that leads, and says the same, writes nothing; of an older generation nothing is said.
 	next := writer(t, status.Options{Retry: 100 * time.Millisecond})
-	next.Use("c1", c.Dynamic)
+	next.Use("c1", kinds(t, c.Config))
 	next.Set(map[model.ClusterID][]status.Object{"c1": {{Key: key, Generation: 1}, {Key: model.ObjectKey{Kind: "VirtualService", Namespace: "shop", Name: "other"}, Generation: 1, Refused: true}}})
 	c.Apply(t, strings.ReplaceAll(route, "name: web", "name: other"))
 	watched(t, c, "the other object's condition", func(o *unstructured.Unstructured) bool {
@@ -174,14 +183,10 @@ func TestNotAllowed(t *testing.T) {
 	cs[0].Grant(t, "istio-system/hub", rbacv1.PolicyRule{APIGroups: []string{"networking.istio.io"}, Resources: []string{"virtualservices"}, Verbs: []string{"get"}})
 	cfg := rest.CopyConfig(cs[0].Config)
 	cfg.BearerToken = cs[0].Token(t, "istio-system/hub", 3600)
-	denied, err := dynamic.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
 	log := &notices{came: make(chan struct{}, 1)}
 	w := writer(t, status.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
-	w.Use("c1", denied)
-	w.Use("c2", cs[1].Dynamic)
+	w.Use("c1", kinds(t, cfg))
+	w.Use("c2", kinds(t, cs[1].Config))
 	other := key
 	other.Name = "other"
 	both := []status.Object{{Key: key, Generation: 1}, {Key: other, Generation: 1}}

@@ -197,20 +197,47 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// next takes a key whose time has come; else it says how long to wait.
+// next takes a key whose time has come, the most urgent; else it says how long to wait.
 func (k *Keeper) next() (key Key, wait time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now, wait := time.Now(), time.Hour
+	first := lastUrgency + 1
 	for x, at := range k.due {
 		left := at.Sub(now)
-		if left <= 0 {
-			delete(k.due, x)
-			return x, 0
+		if left > 0 {
+			wait = min(wait, left)
+		} else if u := k.urgency(x); u < first {
+			key, first = x, u
 		}
-		wait = min(wait, left)
 	}
-	return Key{}, wait
+	if first > lastUrgency {
+		return Key{}, wait
+	}
+	delete(k.due, key)
+	return key, 0
+}
+
+// How urgent a key is: requests are still sent to a workload that has gone, but few to one that is not there yet.
+const (
+	toRemove = iota // its proxy has been away for long enough
+	toNote          // it has gone
+	toWrite
+	lastUrgency // it has failed before
+)
+
+// urgency is called with mu held.
+func (k *Keeper) urgency(key Key) int {
+	e := k.known[key]
+	switch {
+	case e != nil && len(e.streams) == 0 && k.overdue(e.gone):
+		return toRemove
+	case k.waits[key] > 0:
+		return lastUrgency
+	case e != nil && len(e.streams) == 0:
+		return toNote
+	}
+	return toWrite
 }
 
 // settle makes an entry what it is to be now. What fails is tried again.
@@ -224,14 +251,24 @@ func (k *Keeper) settle(ctx context.Context, key Key) {
 	k.mu.Unlock()
 	var err error
 	after := time.Duration(0)
-	if now.last == nil || connected && k.waitsForGroup(key, now.last) || k.limit.Wait(ctx) != nil {
+	if now.last == nil {
+		return
+	}
+	var group *networking.WorkloadGroup
+	if connected {
+		var ok bool
+		if group, ok = k.groupOf(key, now.last); !ok {
+			return
+		}
+	}
+	if k.limit.Wait(ctx) != nil {
 		return
 	}
 	work, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	switch {
 	case connected:
-		err = k.register(work, key, &now)
+		err = k.register(work, key, &now, group)
 	default:
 		after, err = k.leave(work, key, now.gone)
 	}
@@ -250,14 +287,18 @@ func (k *Keeper) settle(ctx context.Context, key Key) {
 	}
 }
 
-// waitsForGroup reports whether there is no group that an entry could be made of: it is looked at again when groups change.
-func (k *Keeper) waitsForGroup(key Key, p *Proxy) bool {
-	if p.Group == "" || k.opts.Group(p.Namespace, p.Group) != nil {
-		return false
+// groupOf gives the group of a proxy, nil if it names none. False means that there is none from which the entry could be made: it is
+// looked at again when groups change.
+func (k *Keeper) groupOf(key Key, p *Proxy) (*networking.WorkloadGroup, bool) {
+	if p.Group == "" {
+		return nil, true
+	}
+	if g := k.opts.Group(p.Namespace, p.Group); g != nil {
+		return g, true
 	}
 	k.opts.Log.Warn("a workload is not registered: there is no such WorkloadGroup; add it, or mend AUTO_REGISTER_GROUP", "workloadEntry", key.String(),
 		"group", p.Namespace+"/"+p.Group, "proxy", p.ID)
-	return true
+	return nil, false
 }
 
 // failed is called with mu held.
@@ -275,12 +316,12 @@ func (k *Keeper) failed(ctx context.Context, key Key, err error) {
 }
 
 // register makes or mends the entry of a connected proxy.
-func (k *Keeper) register(ctx context.Context, key Key, now *known) error {
+func (k *Keeper) register(ctx context.Context, key Key, now *known, group *networking.WorkloadGroup) error {
 	have, err := k.opts.Entries.Get(ctx, key)
 	if err != nil {
 		return err
 	}
-	want, err := k.wanted(have, now)
+	want, err := k.wanted(have, now, group)
 	if err != nil {
 		return err
 	}
@@ -299,15 +340,11 @@ func (k *Keeper) moved(have *Entry, since time.Time) bool {
 }
 
 // wanted gives the entry as it is to be.
-func (k *Keeper) wanted(have *Entry, now *known) (*Entry, error) {
+func (k *Keeper) wanted(have *Entry, now *known, group *networking.WorkloadGroup) (*Entry, error) {
 	p := now.last
 	var want *Entry
 	switch {
-	case p.Group != "":
-		group := k.opts.Group(p.Namespace, p.Group)
-		if group == nil {
-			return nil, fmt.Errorf("there is no WorkloadGroup %s/%s: add it, or mend AUTO_REGISTER_GROUP of %s", p.Namespace, p.Group, p.ID)
-		}
+	case group != nil:
 		if have != nil && !have.ofGroup() {
 			return nil, fmt.Errorf("there is a WorkloadEntry of that name that is not of a group: remove or rename it")
 		}
@@ -334,7 +371,7 @@ func (k *Keeper) leave(ctx context.Context, key Key, gone time.Time) (time.Durat
 	if err != nil || have == nil || have.Annotations[AnnotationController] != k.opts.Controller {
 		return 0, err // removed, or its proxy has come to another replica
 	}
-	if _, noted := have.goneSince(); !noted {
+	if _, noted := have.goneSince(); !noted && !(have.ofGroup() && k.overdue(gone)) {
 		next := have.clone()
 		next.Annotations[AnnotationDisconnected] = gone.UTC().Format(time.RFC3339Nano)
 		if have.Annotations[annotationHealthChecks] == "true" {
@@ -355,6 +392,11 @@ func (k *Keeper) leave(ctx context.Context, key Key, gone time.Time) (time.Durat
 	}
 	k.opts.Log.Debug("a workload is registered no more", "workloadEntry", key.String())
 	return 0, k.opts.Entries.Delete(ctx, have)
+}
+
+// overdue reports whether a proxy has been away for so long that its entry is to go.
+func (k *Keeper) overdue(gone time.Time) bool {
+	return !gone.IsZero() && time.Since(gone) >= k.opts.Grace
 }
 
 // sweep looks for entries whose proxies have gone for good: a replica noted it and did not live to remove them, or did not

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -529,6 +530,50 @@ func TestHalfOpenStream(t *testing.T) {
 		after(5 * time.Minute)
 		if e := s.entry(t, "legacy-10.3.0.1-dc1"); e.Annotations[workloadgroup.AnnotationController] != "hub-b" || e.Annotations[workloadgroup.AnnotationDisconnected] != "" {
 			t.Errorf("annotations %v, want those of hub-b", e.Annotations)
+		}
+	})
+}
+
+// TestRemovalsGoFirst: after a mass of disconnections entries that have outlived their proxies are removed, before any that are new
+// or mended are written; each costs one write.
+func TestRemovalsGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared()
+		r := run(t, s, "hub", workloadgroup.Options{})
+		defer r.stop()
+		const n = 200
+		var all []*workloadgroup.Proxy
+		for i := range n {
+			all = append(all, vm(fmt.Sprintf("10.3.1.%d", i)))
+			r.Connected(all[i])
+		}
+		after(time.Minute)
+		before := s.written()
+		for _, p := range all {
+			r.Disconnected(p)
+		}
+		after(11 * time.Second) // past the grace; what was noted by then is some 200
+		for i := range n {
+			r.Connected(vm(fmt.Sprintf("10.3.2.%d", i)))
+		}
+		after(11 * time.Second)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		created := 0
+		for i, what := range s.writes[before:] {
+			switch {
+			case !strings.HasPrefix(what, "delete "):
+				if strings.Contains(what, "10.3.2.") {
+					created++
+				}
+			case created > 0:
+				t.Fatalf("write %d, %s, came after %d new entries", i, what, created)
+			}
+		}
+		for k := range s.entries {
+			if strings.Contains(k.Name, "10.3.1.") {
+				t.Errorf("%s is still there", k)
+			}
 		}
 	})
 }

@@ -14,21 +14,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
 
-// versions are those in which API servers have WorkloadEntries, the newest first.
-var versions = [...]schema.GroupVersionResource{
-	{Group: "networking.istio.io", Version: "v1", Resource: "workloadentries"},
-	{Group: "networking.istio.io", Version: "v1beta1", Resource: "workloadentries"},
-	{Group: "networking.istio.io", Version: "v1alpha3", Resource: "workloadentries"},
-}
+// The kind that entries are of, and the versions in which API servers have it, the newest first.
+var (
+	entriesKind = schema.GroupResource{Group: "networking.istio.io", Resource: "workloadentries"}
+	versions    = []string{"v1", "v1beta1", "v1alpha3"}
+)
 
 // labelRegistered is on all entries that are made of groups, so that they can be listed without the others.
 const labelRegistered = "isthmus.io/auto-registered"
@@ -42,51 +42,56 @@ const labelLease = "isthmus.io/replica"
 // Objects keeps entries in an API server, from which its registry reads them like others. Replicas say by Leases in a
 // namespace that they live.
 type Objects struct {
-	namespace string
-	dynamic   dynamic.Interface
-	client    kubernetes.Interface
-	version   schema.GroupVersionResource // zero until it is known; Entries are called from one goroutine at a time
+	credential func() *rest.Config
+	namespace  string
+
+	// Of the credential that was used last; Entries are called from one goroutine at a time.
+	used   *rest.Config
+	kinds  *kubeapi.Kinds
+	client kubernetes.Interface
 }
 
-// NewObjects uses an API server; namespace is that of the Leases.
-func NewObjects(cfg *rest.Config, namespace string) (*Objects, error) {
-	d, err := dynamic.NewForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("make a client: %w", err)
-	}
-	c, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("make a client: %w", err)
-	}
-	return &Objects{namespace: namespace, dynamic: d, client: c}, nil
+// NewObjects uses an API server with the credential in force, nil while there is none; namespace is that of the Leases.
+func NewObjects(credential func() *rest.Config, namespace string) *Objects {
+	return &Objects{credential: credential, namespace: namespace}
 }
 
-// resource gives the WorkloadEntries of the API server, in the newest version that it has.
-func (o *Objects) resource(ctx context.Context) (dynamic.NamespaceableResourceInterface, error) {
-	if o.version.Empty() {
-		for _, v := range versions {
-			l, err := discovery.ToDiscoveryInterfaceWithContext(o.client.Discovery()).ServerResourcesForGroupVersionWithContext(ctx, v.GroupVersion().String())
-			if apierrors.IsNotFound(err) {
-				continue
-			}
-			if err != nil {
-				return nil, fmt.Errorf("find out which versions there are of WorkloadEntries: %w", err)
-			}
-			if slices.ContainsFunc(l.APIResources, func(r metav1.APIResource) bool { return r.Name == v.Resource }) {
-				o.version = v
-				break
-			}
-		}
+// connect makes the clients of the credential in force.
+func (o *Objects) connect() error {
+	cfg := o.credential()
+	switch {
+	case cfg == nil:
+		return errors.New("there is no credential in force of the API server")
+	case cfg == o.used:
+		return nil
 	}
-	if o.version.Empty() {
-		return nil, errors.New("the API server has no WorkloadEntries: install the definitions of networking.istio.io")
+	kinds, err := kubeapi.NewKinds(cfg)
+	if err != nil {
+		return err
 	}
-	return o.dynamic.Resource(o.version), ctx.Err()
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	o.used, o.kinds, o.client = cfg, kinds, client
+	return nil
+}
+
+// resource gives the WorkloadEntries of the API server, in the newest version that it has, and which that is.
+func (o *Objects) resource(ctx context.Context) (dynamic.NamespaceableResourceInterface, string, error) {
+	if err := o.connect(); err != nil {
+		return nil, "", err
+	}
+	all, version, err := o.kinds.In(ctx, entriesKind, versions...)
+	if apierrors.IsNotFound(err) {
+		return nil, "", errors.New("the API server has no WorkloadEntries: install the definitions of networking.istio.io")
+	}
+	return all, version.String(), err
 }
 
 // Get implements Entries.
 func (o *Objects) Get(ctx context.Context, k Key) (*Entry, error) {
-	all, err := o.resource(ctx)
+	all, _, err := o.resource(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -103,14 +108,14 @@ func (o *Objects) Get(ctx context.Context, k Key) (*Entry, error) {
 // Put implements Entries. What the entry says nothing of stays as it is: owners, finalizers, other conditions. The condition is
 // of the status, which is written apart.
 func (o *Objects) Put(ctx context.Context, e *Entry) error {
-	all, err := o.resource(ctx)
+	all, version, err := o.resource(ctx)
 	if err != nil {
 		return err
 	}
 	in := all.Namespace(e.Namespace)
 	var done *unstructured.Unstructured
 	if e.Version == "" {
-		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": o.version.GroupVersion().String(), "kind": "WorkloadEntry"}}
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": "WorkloadEntry"}}
 		u.SetNamespace(e.Namespace)
 		u.SetName(e.Name)
 		if err = encode(e, u); err != nil {
@@ -147,7 +152,7 @@ func (o *Objects) Put(ctx context.Context, e *Entry) error {
 
 // Delete implements Entries.
 func (o *Objects) Delete(ctx context.Context, e *Entry) error {
-	all, err := o.resource(ctx)
+	all, _, err := o.resource(ctx)
 	if err != nil {
 		return err
 	}
@@ -168,7 +173,7 @@ func asConflict(err error) error {
 
 // List implements Entries.
 func (o *Objects) List(ctx context.Context) (out []*Entry, err error) {
-	all, err := o.resource(ctx)
+	all, _, err := o.resource(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -191,6 +196,9 @@ func (o *Objects) List(ctx context.Context) (out []*Entry, err error) {
 
 // Alive implements Entries.
 func (o *Objects) Alive(ctx context.Context, controller string) (map[string]bool, error) {
+	if err := o.connect(); err != nil {
+		return nil, err
+	}
 	leases := o.client.CoordinationV1().Leases(o.namespace)
 	now := metav1.NowMicro()
 	seconds := int32(leaseDuration / time.Second)

@@ -2,6 +2,7 @@ package workloadgroup_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,10 +33,7 @@ func TestObjects(t *testing.T) {
 	c.Grant(t, "istio-system/hub", rights...)
 	cfg := rest.CopyConfig(c.Config)
 	cfg.BearerToken = c.Token(t, "istio-system/hub", 3600)
-	o, err := workloadgroup.NewObjects(cfg, "istio-system")
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := workloadgroup.NewObjects(func() *rest.Config { return cfg }, "istio-system")
 	ctx := t.Context()
 	e := &workloadgroup.Entry{
 		Key: workloadgroup.Key{Namespace: "vms", Name: "legacy-10.3.0.1"}, Labels: map[string]string{"team": "old"},
@@ -99,10 +97,7 @@ func TestReplicasLive(t *testing.T) {
 	t.Parallel()
 	c := servers.Take(t, 1)[0]
 	c.Apply(t, env.Namespace("istio-system"))
-	o, err := workloadgroup.NewObjects(c.Config, "istio-system")
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := workloadgroup.NewObjects(func() *rest.Config { return c.Config }, "istio-system")
 	if alive, err := o.Alive(t.Context(), "a"); err != nil || !alive["a"] || alive["b"] {
 		t.Fatal(alive, err)
 	}
@@ -134,10 +129,7 @@ func TestKeeperOnAnAPIServer(t *testing.T) {
 	t.Parallel()
 	c := servers.Take(t, 1)[0]
 	c.Apply(t, env.Namespace("vms"), env.Namespace("istio-system"))
-	o, err := workloadgroup.NewObjects(c.Config, "istio-system")
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := workloadgroup.NewObjects(func() *rest.Config { return c.Config }, "istio-system")
 	r := run(t, o, "hub", workloadgroup.Options{Grace: time.Millisecond})
 	defer r.stop()
 	p := vm("10.3.0.1")
@@ -163,6 +155,32 @@ func await(t *testing.T, what string, ok func() bool) {
 		case <-again.C:
 		case <-late:
 			t.Fatalf("never came: %s", what)
+		}
+	}
+}
+
+// TestCredentialInForce: entries are written with the credential in force, another as soon as it is; with none not at all.
+func TestCredentialInForce(t *testing.T) {
+	t.Parallel()
+	c := servers.Take(t, 1)[0]
+	c.Apply(t, env.Namespace("istio-system"))
+	bad := rest.CopyConfig(c.Config)
+	bad.BearerToken = "not-a-token"
+	var now *rest.Config
+	o := workloadgroup.NewObjects(func() *rest.Config { return now }, "istio-system")
+	for _, step := range []struct {
+		cfg  *rest.Config
+		want string
+	}{{nil, "no credential in force"}, {c.Config, ""}, {bad, "Unauthorized"}, {c.Config, ""}} {
+		now = step.cfg
+		for _, try := range []func() error{
+			func() error { _, err := o.Alive(t.Context(), "hub-1"); return err },
+			func() error { _, err := o.List(t.Context()); return err },
+		} {
+			err := try()
+			if step.want == "" && err != nil || step.want != "" && (err == nil || !strings.Contains(err.Error(), step.want)) {
+				t.Errorf("%v, want %q", err, step.want)
+			}
 		}
 	}
 }

@@ -52,8 +52,9 @@ type hub struct {
 func newHub(o *serveOptions, log *slog.Logger) *hub {
 	h := &hub{opts: o, log: log, metrics: prometheus.NewRegistry()}
 	var workloads xds.Workloads
+	replica := replicaName()
 	if o.autoRegistration {
-		h.registered = newRegistration(o, func() *pushcontext.PushContext { return h.snapshots.Current() }, log)
+		h.registered = newRegistration(o, func() *pushcontext.PushContext { return h.snapshots.Current() }, h.inForce, replica, log)
 		workloads = h.registered
 	}
 	h.xds = xds.NewServer(xds.Options{
@@ -77,7 +78,7 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 	if o.writeStatus {
 		h.status = newStatusWriter(o, h.findings, func(pc *pushcontext.PushContext) []debug.Registry {
 			return debug.Registries(h.controller.Shards(), pc, h.declared())
-		}, log)
+		}, h.inForce, replica, log)
 	}
 	h.metrics.MustRegister(
 		h.findings,
@@ -89,7 +90,7 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 	if o.watch != nil {
 		life = o.watch(life)
 	}
-	deps := sourceDeps{opts: o, life: &settings{Lifecycle: life}, log: log, registerer: h.metrics, upstreams: client.NewMetrics(h.metrics), ready: h.controller.ReadyCh(), primary: h.usePrimary, cluster: h.useCluster}
+	deps := sourceDeps{opts: o, life: &settings{Lifecycle: life}, log: log, registerer: h.metrics, upstreams: client.NewMetrics(h.metrics), ready: h.controller.ReadyCh(), primary: h.usePrimary}
 	kinds := sources()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		if s := kinds[kind](deps); s != nil {
@@ -110,27 +111,21 @@ func (h *hub) publish(pc *pushcontext.PushContext, d *pushcontext.Delta) {
 	}
 }
 
-// useCluster is told of each credential that a cluster is read with, or tried with.
-func (h *hub) useCluster(cluster model.ClusterID, cfg *rest.Config) {
-	if h.status != nil {
-		h.status.use(cluster, cfg)
-	}
-}
-
-// usePrimary is told of each credential of the config cluster.
+// usePrimary is told of each credential of the config cluster, which may be no good.
 func (h *hub) usePrimary(cfg *rest.Config) {
-	if h.status != nil {
-		h.status.usePrimary(cfg)
-	}
 	if r := h.registries(); r != nil {
 		r.usePrimary(cfg)
 	}
-	if h.registered == nil || h.registered.shared == nil {
-		return
+}
+
+// inForce are the credentials that clusters are read with.
+func (h *hub) inForce() map[model.ClusterID]*rest.Config {
+	for _, s := range h.sources {
+		if k, ok := s.(*kubeSource); ok && k.manager != nil {
+			return k.manager.InForce()
+		}
 	}
-	if err := h.registered.shared.use(cfg); err != nil {
-		h.log.Error("workloads can't be registered with a new credential of the config cluster", "err", err)
-	}
+	return nil
 }
 
 // orNever makes 0 a time that does not come.

@@ -168,16 +168,13 @@ func (k *kubeSource) registry(p clusters.Plan) clusters.Instance {
 		})
 	}
 	cfg := k.limited(p.Config)
-	if k.cluster != nil && configuration {
-		k.cluster(p.Cluster, cfg)
-	}
 	r := kube.New(kube.Options{
 		Cluster: p.Cluster, Config: cfg, QPS: o.qps, Burst: o.burst,
 		DomainSuffix: k.opts.domain, TrustDomain: p.TrustDomain, SystemNamespace: k.opts.systemNamespace, Revision: o.revision,
 		ConfigCluster: isConfig, Configuration: configuration,
 		MCS: o.mcs, Selectors: p.DiscoverySelectors, Needs: p.Needs, Metrics: k.metrics, Log: k.log,
 	})
-	return clusters.Instance{Registry: r, Serves: r.Serves, UID: r.UID}
+	return clusters.Instance{Registry: r, Serves: r.Serves, UID: r.UID, Config: cfg}
 }
 
 // limited gives a credential with one bound on requests for all that use it, whenever they begin.

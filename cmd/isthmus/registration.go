@@ -1,16 +1,12 @@
 package main
 
 import (
-	"context"
 	"crypto/rand"
-	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/time/rate"
 	networking "istio.io/api/networking/v1alpha3"
@@ -28,7 +24,6 @@ import (
 type registration struct {
 	keeper *workloadgroup.Keeper
 	rows   *workloadgroup.Registry // of a hub without an API server; nil otherwise
-	shared *primaryEntries         // of one with; nil otherwise
 	find   func() *pushcontext.PushContext
 
 	cluster model.ClusterID // in which workloads are registered
@@ -40,21 +35,20 @@ type registration struct {
 	groups []*model.Config // owned by who publishes
 }
 
-func newRegistration(o *serveOptions, snapshot func() *pushcontext.PushContext, log *slog.Logger) *registration {
+func newRegistration(o *serveOptions, snapshot func() *pushcontext.PushContext, inForce func() map[model.ClusterID]*rest.Config, replica string, log *slog.Logger) *registration {
 	r := &registration{find: snapshot, cluster: model.ClusterID(o.clusterID), log: log, proxies: map[*xds.Workload]*workloadgroup.Proxy{}}
 	var entries workloadgroup.Entries
 	perSecond := rate.Inf // rows of the hub cost nothing
 	if o.kube.hasPrimary() {
 		perSecond = 0 // the default
-		r.shared = &primaryEntries{namespace: o.systemNamespace}
-		entries = r.shared
+		entries = workloadgroup.NewObjects(func() *rest.Config { return inForce()[r.cluster] }, o.systemNamespace)
 	} else {
 		r.rows = workloadgroup.NewRegistry(model.ClusterID(o.clusterID), kube.Converter{
 			DomainSuffix: o.domain, TrustDomain: o.trustDomain, SystemNamespace: o.systemNamespace, MCS: o.kube.mcs, ConfigCluster: true,
 		})
 		entries = r.rows
 	}
-	r.keeper = workloadgroup.New(workloadgroup.Options{Entries: entries, Controller: replicaName(), Group: r.group, Grace: orAtOnce(o.registrationGrace), Rate: perSecond, Log: log})
+	r.keeper = workloadgroup.New(workloadgroup.Options{Entries: entries, Controller: replica, Group: r.group, Grace: orAtOnce(o.registrationGrace), Rate: perSecond, Log: log})
 	return r
 }
 
@@ -135,62 +129,4 @@ func (r *registration) Health(w *xds.Workload, healthy bool, message string) {
 	if p != nil {
 		r.keeper.Health(p, healthy, message)
 	}
-}
-
-// primaryEntries are those in the config cluster, whose credential may change.
-type primaryEntries struct {
-	namespace string
-	now       atomic.Pointer[workloadgroup.Objects] // nil until there is a credential
-}
-
-var errNoPrimary = errors.New("there is no credential of the config cluster yet")
-
-// use takes a credential.
-func (p *primaryEntries) use(cfg *rest.Config) error {
-	o, err := workloadgroup.NewObjects(cfg, p.namespace)
-	if err != nil {
-		return fmt.Errorf("--auto-registration: %w", err)
-	}
-	p.now.Store(o)
-	return nil
-}
-
-// Get implements workloadgroup.Entries.
-func (p *primaryEntries) Get(ctx context.Context, k workloadgroup.Key) (*workloadgroup.Entry, error) {
-	if o := p.now.Load(); o != nil {
-		return o.Get(ctx, k)
-	}
-	return nil, errNoPrimary
-}
-
-// Put implements workloadgroup.Entries.
-func (p *primaryEntries) Put(ctx context.Context, e *workloadgroup.Entry) error {
-	if o := p.now.Load(); o != nil {
-		return o.Put(ctx, e)
-	}
-	return errNoPrimary
-}
-
-// Delete implements workloadgroup.Entries.
-func (p *primaryEntries) Delete(ctx context.Context, e *workloadgroup.Entry) error {
-	if o := p.now.Load(); o != nil {
-		return o.Delete(ctx, e)
-	}
-	return errNoPrimary
-}
-
-// List implements workloadgroup.Entries.
-func (p *primaryEntries) List(ctx context.Context) ([]*workloadgroup.Entry, error) {
-	if o := p.now.Load(); o != nil {
-		return o.List(ctx)
-	}
-	return nil, errNoPrimary
-}
-
-// Alive implements workloadgroup.Entries.
-func (p *primaryEntries) Alive(ctx context.Context, controller string) (map[string]bool, error) {
-	if o := p.now.Load(); o != nil {
-		return o.Alive(ctx, controller)
-	}
-	return nil, errNoPrimary
 }

@@ -29,10 +29,9 @@ type sourceDeps struct {
 	life       *settings
 	log        *slog.Logger
 	registerer prometheus.Registerer
-	upstreams  *client.Metrics                     // of all MCP servers
-	ready      <-chan struct{}                     // closed when serving begins
-	primary    func(*rest.Config)                  // told of each credential of the config cluster
-	cluster    func(model.ClusterID, *rest.Config) // told of each credential that a cluster is attached with
+	upstreams  *client.Metrics    // of all MCP servers
+	ready      <-chan struct{}    // closed when serving begins
+	primary    func(*rest.Config) // told of each credential of the config cluster
 }
 
 // sources maps each kind to its constructor; one returns nil if its flags are not set.

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/analysis"
 	"github.com/isthmus-mesh/isthmus/clusters/status"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
+	"github.com/isthmus-mesh/isthmus/kubeapi"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
@@ -29,14 +29,18 @@ type statusWriter struct {
 	namespace string
 	replica   string
 	log       *slog.Logger
-	wake      chan struct{}     // cap 1: there is a new snapshot
-	primary   chan *rest.Config // cap 1: the newest credential of the config cluster
+	wake      chan struct{} // cap 1: there is a new snapshot
+	config    model.ClusterID
+	inForce   func() map[model.ClusterID]*rest.Config
+	used      map[model.ClusterID]*rest.Config // owned by Run
+	primary   chan *rest.Config                // cap 1: the newest credential in force of the config cluster
 }
 
-func newStatusWriter(o *serveOptions, f *debug.Findings, foreign func(*pushcontext.PushContext) []debug.Registry, log *slog.Logger) *statusWriter {
+func newStatusWriter(o *serveOptions, f *debug.Findings, foreign func(*pushcontext.PushContext) []debug.Registry, inForce func() map[model.ClusterID]*rest.Config, replica string, log *slog.Logger) *statusWriter {
 	return &statusWriter{
+		config: model.ClusterID(o.clusterID), inForce: inForce,
 		foreign: foreign, statuses: registryStatuses{now: time.Now},
-		writer: status.New(status.Options{Log: log}), findings: f, namespace: o.systemNamespace, replica: replicaName(), log: log,
+		writer: status.New(status.Options{Log: log}), findings: f, namespace: o.systemNamespace, replica: replica, log: log,
 		wake: make(chan struct{}, 1), primary: make(chan *rest.Config, 1),
 	}
 }
@@ -49,29 +53,29 @@ func (s *statusWriter) published() {
 	}
 }
 
-// usePrimary takes a credential of the config cluster, whose Lease decides who writes.
-func (s *statusWriter) usePrimary(cfg *rest.Config) {
-	for {
-		select {
-		case s.primary <- cfg:
-			return
-		default:
+// follow takes the credentials in force, where they have changed. The Lease that decides who writes is in the config cluster.
+func (s *statusWriter) follow() {
+	now := s.inForce()
+	for cluster, cfg := range now {
+		if cfg == s.used[cluster] {
+			continue
 		}
-		select {
-		case <-s.primary:
-		default:
+		kinds, err := kubeapi.NewKinds(cfg)
+		if err != nil {
+			s.log.Warn("the status of objects can't be written", "cluster", cluster, "err", err)
+			continue
+		}
+		s.writer.Use(cluster, kinds)
+		if cluster == s.config {
+			replace(s.primary, cfg)
 		}
 	}
-}
-
-// use takes a credential of a cluster.
-func (s *statusWriter) use(cluster model.ClusterID, cfg *rest.Config) {
-	c, err := dynamic.NewForConfig(cfg)
-	if err != nil {
-		s.log.Warn("the status of objects can't be written", "cluster", cluster, "err", err)
-		return
+	for cluster := range s.used {
+		if now[cluster] == nil {
+			s.writer.Use(cluster, nil)
+		}
 	}
-	s.writer.Use(cluster, c)
+	s.used = now
 }
 
 // Run works until ctx ends.
@@ -86,6 +90,7 @@ func (s *statusWriter) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-s.wake:
 		}
+		s.follow()
 		if pc := s.findings.Snapshot(); pc != nil && s.writer.Leads() {
 			s.writer.Set(s.objects(pc))
 		}
@@ -162,7 +167,9 @@ func (s *statusWriter) objects(pc *pushcontext.PushContext) map[model.ClusterID]
 	}
 	for v := range pc.Services() { // ServiceEntries
 		for _, c := range v.Shape.Contributions {
-			at(c.Source)
+			if o := at(c.Source); o != nil && o.Generation == 0 { // of one that is refused, its row says it
+				o.Generation = c.Generation
+			}
 		}
 	}
 	for _, f := range s.findings.List() {

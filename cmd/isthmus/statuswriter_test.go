@@ -47,7 +47,7 @@ func TestWriteStatus(t *testing.T) {
 			cond := list[0].(map[string]any)
 			message, _ := cond["message"].(string)
 			n, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration")
-			return cond["status"] == status && strings.Contains(message, text) && (n == o.GetGeneration() || resource == "serviceentries")
+			return cond["status"] == status && strings.Contains(message, text) && n == o.GetGeneration()
 		})
 	}
 	says("virtualservices", "web", "True", "no service has the host nobody.shop.svc.cluster.local")
