@@ -27,7 +27,7 @@ func newClusterList(now func() time.Time) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List registries: contact with the source, what they hold, what is wrong with it",
-		Long: `List registries: one line for each kind of source in each cluster.
+		Long: `List registries: one line for each kind of source in each cluster. Those that are no cluster's are in 'isthmus registry list'.
 
 SYNC is syncing, timeout or synced: whether it has ever delivered everything. STATE is the contact now:
 a stale registry keeps serving its last good data. SLICES counts objects that list endpoints, PROBLEMS
