@@ -183,3 +183,38 @@ func TestMCPServerIsKept(t *testing.T) {
 	r = (&running{dir: t.TempDir(), log: newLogbook()}).start(t, flags...)
 	r.hosts(t, "pay.example.com")
 }
+
+// The program reads a real istiod, named in the mesh's settings, and keeps what it said while it is away.
+func TestServeFromRealIstiod(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs an API server and an istiod")
+	}
+	c := servers.Take(t, 1)[0]
+	entry := func(name string) string {
+		return fmt.Sprintf(`
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: %[1]s, namespace: shop}
+spec:
+  hosts: [%[1]s.example.com]
+  location: MESH_INTERNAL
+  resolution: STATIC
+  ports: [{name: http, number: 80, protocol: HTTP}]
+  endpoints: [{address: 10.1.0.1}]
+`, name)
+	}
+	c.Apply(t, entry("pay"), entry("mail"))
+	i := c.Istiod(t)
+	r := startHub(t, map[string]string{"mesh.yaml": "configSources: [{address: 'xds://" + i.Address + "'}]\n"})
+	r.hosts(t, "mail.example.com", "pay.example.com")
+	i.Stop()
+	r.log.until(t, "it is stale", func() bool {
+		list := ask[[]debug.Registry](t, r, "registry list")
+		return len(list) == 1 && list[0].State == "stale"
+	})
+	r.hosts(t, "mail.example.com", "pay.example.com")
+	c.Delete(t, entry("mail"))
+	i.Start(t)
+	r.hosts(t, "pay.example.com")
+}
