@@ -1,6 +1,7 @@
 package envoy_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/bootstrap"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/test/env"
 	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
 )
@@ -45,7 +47,8 @@ func registry(provider, name, address, rest string) string {
 	return fmt.Sprintf("apiVersion: isthmus.io/v1alpha1\nkind: Registry\nmetadata: {name: %s, namespace: istio-system}\nspec: {provider: %s, addresses: ['%s']%s}", name, provider, address, rest)
 }
 
-func newTrio(t *testing.T, sotw bool) *trio {
+// newTrio starts it; empty is the policy of both registries.
+func newTrio(t *testing.T, sotw bool, empty string) *trio {
 	t.Helper()
 	m := &trio{mesh: newMesh(t), at: map[string]*envoytest.Backend{}, kube: service("checkout", "10.96.0.7", "http", 8000)}
 	m.nacos, m.consul = env.StartNacos(t, env.NacosOptions{}), env.StartConsul(t, env.ConsulOptions{Token: consulToken})
@@ -65,8 +68,8 @@ func newTrio(t *testing.T, sotw bool) *trio {
 	m.start(t, files{
 		"east/kube.yaml": {m.kube, slicesOf(m.kube, at(m.at["kube"])...)},
 		"east/registries.yaml": {
-			registry("nacos", "trade", m.nacos.Host, ", nacos: {discoveryInterval: 1s}, empty: {duration: 5s}"),
-			registry("consul", "legacy", m.consul.URL, ", credentials: {secretName: legacy}"),
+			registry("nacos", "trade", m.nacos.Host, ", nacos: {discoveryInterval: 1s}, empty: "+empty),
+			registry("consul", "legacy", m.consul.URL, ", credentials: {secretName: legacy}, empty: "+empty),
 		},
 		"east/checkout.yaml": {federated},
 	})
@@ -121,7 +124,7 @@ func (m *trio) answers(t *testing.T, host, want string) {
 // takes nothing with it, and one that comes back changes nothing.
 func TestServiceOfThreeRegistries(t *testing.T) {
 	modes(t, func(t *testing.T, sotw bool) {
-		m := newTrio(t, sotw)
+		m := newTrio(t, sotw, "{duration: 5s}")
 		checkout := host("checkout")
 		m.answers(t, checkout, "kube")
 		m.write(t, "east/kube.yaml", m.kube)
@@ -131,13 +134,7 @@ func TestServiceOfThreeRegistries(t *testing.T) {
 		m.inNacos(t, true)
 		m.answers(t, checkout, "nacos")
 		m.nacos.Kill()
-		envoytest.Eventually(t, limit, "Nacos to be known as lost", func() error {
-			n, err := m.hub.Metric(t.Context(), "isthmus_shard_stale_seconds", "provider", "nacos")
-			if err == nil && n == 0 {
-				err = fmt.Errorf("it is not stale")
-			}
-			return err
-		})
+		m.reaches(t, "nacos", "stale", false)
 		m.answers(t, checkout, "nacos") // what was known of it is served on
 		m.write(t, "east/kube.yaml", m.kube, slicesOf(m.kube, at(m.at["kube"])...))
 		m.answers(t, checkout, "kube")
@@ -153,6 +150,24 @@ func TestServiceOfThreeRegistries(t *testing.T) {
 		m.inNacos(t, false)
 		m.answers(t, checkout, "consul")
 		m.explains(t, checkout)
+	})
+}
+
+// reaches waits until a registry is in a state, and holds something back or not.
+func (m *mesh) reaches(t *testing.T, provider, state string, holds bool) {
+	t.Helper()
+	envoytest.Eventually(t, 2*limit, fmt.Sprintf("%s to be %s, holding something back: %v", provider, state, holds), func() error {
+		var all []debug.Registry
+		text, err := m.hub.Get(t.Context(), m.hub.URL+"/debug/registries")
+		if err == nil {
+			err = json.Unmarshal(text, &all)
+		}
+		for _, r := range all {
+			if r.Provider == provider && (r.State != state || r.HeldBack > 0 != holds) {
+				return fmt.Errorf("it is %s and holds %d back", r.State, r.HeldBack)
+			}
+		}
+		return err
 	})
 }
 
