@@ -71,6 +71,23 @@ func names2(t testing.TB, v pushcontext.View, c gen.Class) map[string]string {
 	return readNames(t, list[0].bytes)
 }
 
+// TestReadNameTable: a table is read as it is sent.
+func TestReadNameTable(t *testing.T) {
+	t.Parallel()
+	v := namesOf(t, newMesh(), svc{host: "cart.shop.svc.cluster.local", ports: []model.Port{httpPort(80)}, vips: map[model.ClusterID][]string{"c1": {"10.0.0.1", "fd00::1"}}},
+		svc{host: "api.example", ports: []model.Port{httpPort(443)}, vips: map[model.ClusterID][]string{"": {"240.240.0.1"}}, edit: func(s *pushcontext.ShapeView) { s.Native, s.MeshAddresses = false, true }}).(*pushcontext.NamesView)
+	want := map[string]gen.NameInfo{
+		"cart.shop.svc.cluster.local": {IPs: []string{"10.0.0.1"}, Registry: "Kubernetes", Shortname: "cart", Namespace: "shop"},
+		"api.example":                 {IPs: []string{"240.240.0.1"}, Registry: "External"},
+	}
+	if d := cmp.Diff(want, gen.ReadNameTable(v, sidecar("c1", "shop"))); d != "" {
+		t.Error(d)
+	}
+	if got := gen.ReadNameTable(v, router("c1", "edge")); got != nil {
+		t.Errorf("a router has %v", got)
+	}
+}
+
 func hostname(n string) func(*model.Endpoint) { return func(e *model.Endpoint) { e.Hostname = n } }
 
 // TestNameTable: a name stands for what the proxy would reach by it.

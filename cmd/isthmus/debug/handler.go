@@ -50,6 +50,7 @@ func Paths() []Path {
 		{"/debug/connections", "connected proxies", (*handler).connections},
 		{"/debug/syncz", "per proxy and type, the nonce sent and the nonce acknowledged", (*handler).sync},
 		{"/debug/gateways", "what becomes of each server of the Gateways that select a router: ?proxyID=PROXY", (*handler).gateways},
+		{"/debug/ndsz", "what host names stand for to a proxy that answers DNS queries: ?proxyID=PROXY", (*handler).names},
 		{"/debug/config_dump", "what a proxy is sent, as Envoy's admin would show it: ?proxyID=PROXY[&types=cds,eds,lds,rds]", (*handler).configDump},
 	}
 }
