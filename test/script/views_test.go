@@ -153,16 +153,32 @@ func (w *world) status() (string, error) {
 		if c.Provider == string(model.ProviderMesh) || c.Provider == string(model.ProviderDNS) && len(c.Problems) == 0 {
 			continue
 		}
-		line := fmt.Sprintf("%s/%s %s %s", c.Provider, c.ID, c.SyncStatus, c.State)
-		if c.Error != "" {
-			line += " error=" + c.Error
+		out = append(out, contact(c.Provider+"/"+c.ID, c.SyncStatus, c.State, c.Error, c.Replacement))
+	}
+	var registries []debug.Registry
+	if err := w.ask("/debug/registries", nil, &registries); err != nil {
+		return "", err
+	}
+	for _, r := range registries {
+		sync := map[bool]string{true: "synced", false: "syncing"}[r.Synced]
+		if r.State == string(model.StateTimeout) {
+			sync = "timeout"
 		}
-		if c.Replacement != "" {
-			line += " replacement=" + c.Replacement
-		}
-		out = append(out, line)
+		out = append(out, contact(r.Provider+"/"+r.Name, sync, r.State, r.Reason, r.Replacement))
 	}
 	return text(out), nil
+}
+
+// contact is what is known of a member's contact with its source.
+func contact(member, sync, state, fault, replacement string) string {
+	line := member + " " + sync + " " + state
+	if fault != "" {
+		line += " error=" + fault
+	}
+	if replacement != "" {
+		line += " replacement=" + replacement
+	}
+	return line
 }
 
 // metric gives 'name{label="value",…} value' of counters and gauges.
