@@ -13,10 +13,9 @@ import (
 
 // payload is the one message of the protocol, Payload of nacos_grpc_service.proto: JSON with the name of its class.
 type payload struct {
-	class    string            // metadata.type
-	clientIP string            // metadata.clientIp
-	headers  map[string]string // metadata.headers
-	body     []byte            // body.value
+	class   string            // metadata.type
+	headers map[string]string // metadata.headers
+	body    []byte            // body.value
 }
 
 // Field numbers of nacos_grpc_service.proto, and of google.protobuf.Any.
@@ -25,7 +24,6 @@ const (
 	fieldBody     = 3
 	fieldType     = 3
 	fieldHeaders  = 7
-	fieldClientIP = 8
 	fieldValue    = 2
 	fieldMapKey   = 1
 	fieldMapValue = 2
@@ -40,9 +38,6 @@ func (p *payload) marshal() []byte {
 	for _, k := range slices.Sorted(maps.Keys(p.headers)) {
 		entry := appendField(nil, fieldMapKey, []byte(k))
 		meta = appendField(meta, fieldHeaders, appendField(entry, fieldMapValue, []byte(p.headers[k])))
-	}
-	if p.clientIP != "" {
-		meta = appendField(meta, fieldClientIP, []byte(p.clientIP))
 	}
 	return appendField(appendField(nil, fieldMetadata, meta), fieldBody, appendField(nil, fieldValue, p.body))
 }
@@ -98,8 +93,6 @@ func (p *payload) metadata(b []byte) error {
 		switch n {
 		case fieldType:
 			p.class = string(v)
-		case fieldClientIP:
-			p.clientIP = string(v)
 		case fieldHeaders:
 			return p.header(v)
 		}

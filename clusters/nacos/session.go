@@ -119,10 +119,10 @@ func (s *session) open() error {
 
 // registered waits until the server has taken note of the connection, which it does some time after the stream begins.
 func (s *session) registered() error {
-	for {
+	for late := time.Now().Add(s.timing.request); ; {
 		err := s.ask(s.ctx, classHealthCheck, nil, plainRequest{"internal"}, nil)
 		var e *serverError
-		if !errors.As(err, &e) || e.code != errorUnregistered {
+		if !errors.As(err, &e) || e.code != errorUnregistered || time.Now().After(late) {
 			return err
 		}
 		if err := sleep(s.ctx, s.timing.poll); err != nil {
@@ -151,7 +151,7 @@ func (s *session) send(class string, body any) error {
 	if err != nil {
 		return err
 	}
-	if err := s.stream.SendMsg(&payload{class: class, body: text, headers: s.auth.headers("", "")}); err != nil && !errors.Is(err, io.EOF) {
+	if err := s.stream.SendMsg(&payload{class: class, body: text}); err != nil && !errors.Is(err, io.EOF) {
 		return plainError(err)
 	}
 	return nil // io.EOF: why is what receive gets
