@@ -32,7 +32,7 @@ func (s *seal) next(pc *PushContext) {
 // checksum hashes the content of a snapshot except memos, which fill up as they are used.
 func checksum(seed maphash.Seed, pc *PushContext) uint64 {
 	w := walker{seed: seed, seen: map[any]uint64{}}
-	sum := w.hash(reflect.ValueOf([]any{pc.Version, pc.Time, pc.Mesh, pc.Shards, pc.Configs, pc.noTargets, pc.Gateways, pc.VirtualServices, pc.unclaimed, pc.scopes.content()}))
+	sum := w.hash(reflect.ValueOf([]any{pc.Version, pc.Time, pc.Mesh, pc.Shards, pc.Configs, pc.noTargets, pc.Gateways, pc.VirtualServices, pc.scopes.content()}))
 	for _, v := range pc.hosts.all() {
 		sum += w.hash(reflect.ValueOf(v))
 	}
