@@ -25,6 +25,11 @@ func (r *run) report(now time.Time) {
 	case r.synced:
 		next.State = model.StateLive
 	}
+	before := &r.reporter.status
+	if !r.store.ProblemsChanged() && !r.news && next.State == before.State && next.Err == before.Err {
+		return // as after most responses, and there may be many problems to go through
+	}
+	r.news = false
 	if next, news := r.reporter.next(next, r.problems(now)); news {
 		r.out.Status(next)
 	}

@@ -65,6 +65,7 @@ type run struct {
 	skipped  map[skip]int
 	synced   bool   // the first full truth has been given
 	why      string // there is no contact; "" if there is
+	news     bool   // what is wrong may have changed, apart from objects
 	reporter reporter
 
 	// Of the stream at hand, or the last one.
@@ -172,7 +173,7 @@ func (r *run) settle(k *kind, enough bool) {
 	if k.settled || !k.said(enough) {
 		return
 	}
-	k.settled = true
+	k.settled, r.news = true, true
 	for _, f := range k.feeds {
 		if f.answered {
 			continue
@@ -191,12 +192,13 @@ func (r *run) reconcile(k *kind, now time.Time) {
 	}
 	if k.doubt && k.empty() {
 		if k.held.IsZero() {
-			k.held = now.Add(r.opts.Timing.Empty)
+			k.held, r.news = now.Add(r.opts.Timing.Empty), true
 		}
 		if k.held.After(now) {
 			return
 		}
 	}
+	r.news = r.news || !k.held.IsZero()
 	k.doubt, k.held = false, time.Time{}
 	if len(k.touched) == 0 {
 		return

@@ -54,6 +54,7 @@ type session struct {
 	address string
 	out     *outbox
 	in      chan received
+	late    bool // kinds that have no answer have had their time
 }
 
 type received struct {
@@ -179,7 +180,7 @@ func (s *session) ask(k *kind) {
 	if f == nil {
 		return
 	}
-	s.answeredAt = time.Now()
+	s.answeredAt, s.news = time.Now(), true
 	r := request{url: f.url}
 	if !s.full[s.address] {
 		r.initial = f.versions(s.address)
@@ -197,7 +198,9 @@ func (s *session) handle(m *message) {
 	}
 	k := f.kind
 	s.opts.Metrics.received(s.key.Cluster, k.Name, m.bytes, now)
+	faults := len(f.faults)
 	t := s.read(f, m)
+	s.news = s.news || len(t.refusals) > 0 || len(f.faults) != faults
 	if !f.answered {
 		f.answered, s.answeredAt, s.given, t.changed = true, now, true, true
 	}
@@ -267,7 +270,10 @@ func (s *session) turn(now time.Time) (next time.Time) {
 	if enough := s.answeredAt.Add(s.opts.Timing.Answer); open && enough.After(now) && enough.Before(next) {
 		next = enough
 	}
-	if s.given && (!open || s.enough(now)) {
+	if late := open && s.enough(now); late != s.late {
+		s.late, s.news = late, true
+	}
+	if s.given && (!open || s.late) {
 		s.sync()
 	}
 	s.report(now)
