@@ -382,3 +382,22 @@ func TestFederatedSourcesOfOneName(t *testing.T) {
 	v := viewOf(t, "x.global", federated("x", "x.global", from(hostSource("a"), hostSource("a"))))
 	equal(t, v.Shape.Federation.Sources[1].Name, "a#1")
 }
+
+// A host that a cluster keeps to itself stays what it is there, and is the FederatedService's everywhere else.
+func TestFederatedServiceOfAHostKeptToACluster(t *testing.T) {
+	t.Parallel()
+	c1 := kube("c1")
+	local := func(s *model.Service) { s.ClusterLocal = true }
+	rows := rowsOf([]model.Object{service(c1, "a", local), slice(c1, "a", "s", "10.0.0.1"), federated("a", host("a"), from(hostSource(host("a")), hostSource("a.nacos")))},
+		foreignService(nacos("n"), "a.nacos", http80, "10.1.0.1"))
+	got := map[string][]string{}
+	for _, v := range rebuiltAll(rows...) {
+		if v.Shape.Key.Host == host("a") {
+			got[string(v.Shape.Key.Cluster)] = append(parts(v, "http"), sourceStates(v)...)
+		}
+	}
+	equal(t, got, map[string][]string{
+		"c1": {"- c1/10.0.0.1:8080"},
+		"":   {"a.nacos n/10.1.0.1:8080", host("a") + " ClusterLocal " + host("a") + " is kept to c1", "a.nacos"},
+	})
+}
