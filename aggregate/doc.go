@@ -15,7 +15,8 @@
 //  1. takes the dirty services and the reasons; derives mesh-wide settings, gateways and policies anew if
 //     their rows changed (see basis), and adds the services that are merged into something else then;
 //  2. merges each dirty service from its rows of all shards and from the workloads that its selectors
-//     join, on all processors if there are many, while the writer waits;
+//     join (a FederatedService's from those of its sources), on all processors if there are many, while
+//     the writer waits;
 //  3. drops results that equal what is published: they keep their pointers; if nothing is left and no
 //     registry's state changed, no version is spent and no stream wakes; results that differ only in
 //     candidates left out are published without waking anybody;
