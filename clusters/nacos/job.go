@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 const (
@@ -16,20 +18,26 @@ const (
 // errPartial is a list that is not whole: it says nothing of the names that are not in it.
 var errPartial = errors.New("the list changed while it was read")
 
-// list reads the names of a group's services, all of them or none.
+// list reads the names of a group's services. With errPartial come those that were seen.
 func (s *session) list(ctx context.Context, sc scope) (names []string, err error) {
+	seen := map[string]bool{}
 	for range listTries {
-		if names, err = s.pages(ctx, sc); !errors.Is(err, errPartial) {
-			return names, err
+		if names, err = s.pages(ctx, sc); err == nil {
+			return names, nil
+		}
+		if !errors.Is(err, errPartial) {
+			return nil, err
+		}
+		for _, n := range names {
+			seen[n] = true
 		}
 	}
-	return nil, err
+	return slices.Collect(maps.Keys(seen)), err
 }
 
 // pages reads a list once. It is whole if every page gives the same number of names, and that many different ones came.
-func (s *session) pages(ctx context.Context, sc scope) ([]string, error) {
+func (s *session) pages(ctx context.Context, sc scope) (out []string, err error) {
 	seen := map[string]bool{}
-	var out []string
 	total, size := -1, 0
 	for page := 1; total < 0 || (page-1)*pageSize < total; page++ {
 		var r listResponse
@@ -38,7 +46,7 @@ func (s *session) pages(ctx context.Context, sc scope) ([]string, error) {
 			return nil, err
 		}
 		if total >= 0 && total != r.Count {
-			return nil, errPartial
+			return out, errPartial
 		}
 		if total = r.Count; total < 0 || total > maxNames {
 			return nil, fmt.Errorf("a list of %d names; at most %d are read", total, maxNames)
@@ -46,7 +54,7 @@ func (s *session) pages(ctx context.Context, sc scope) ([]string, error) {
 		for _, n := range r.Names {
 			n = plainName(sc.group, n)
 			if seen[n] || len(out) == total {
-				return nil, errPartial
+				return out, errPartial
 			}
 			if size += len(n); size > maxBytes {
 				return nil, fmt.Errorf("a list of names with more than %d bytes", maxBytes)
@@ -55,7 +63,7 @@ func (s *session) pages(ctx context.Context, sc scope) ([]string, error) {
 		}
 	}
 	if len(out) != total {
-		return nil, errPartial
+		return out, errPartial
 	}
 	return out, nil
 }

@@ -75,9 +75,12 @@ func (w *watcher) list(t task) func(context.Context, *session) func() {
 	}
 }
 
-// listed takes a list. One that could not be read says nothing.
+// listed takes a list. One that could not be read says nothing; one that changed meanwhile says what there is, and not what has gone.
 func (w *watcher) listed(n *names, begun time.Time, list []string, err error) {
 	again := task{kind: listNames, scope: n.scope}
+	if err == nil || errors.Is(err, errPartial) {
+		w.found(n, list)
+	}
 	if err != nil {
 		w.unlisted(n, err)
 		w.later.add(again, w.clock().Add(w.backoff(n.failures)))
@@ -87,18 +90,22 @@ func (w *watcher) listed(n *names, begun time.Time, list []string, err error) {
 		w.setStatus(model.StateLive, "")
 	}
 	w.clearProblem(&n.problem)
-	n.failures, n.leftOut = 0, 0
-	for _, name := range slices.Sorted(slices.Values(list)) {
-		w.discover(serviceName{n.scope.namespace, n.scope.group, name})
-	}
-	w.counted()
 	empty := w.compare(n.scope, begun, list)
-	n.complete, n.since = true, begun
+	n.failures, n.complete, n.since = 0, true, begun
 	every := w.interval
 	if n.watched && n.count < fuzzyLimit && !empty {
 		every = w.timing.reconcile
 	}
 	w.later.add(again, w.clock().Add(jittered(every)))
+}
+
+// found takes note of the names of a list. Which ones there is no room for does not depend on the server's order.
+func (w *watcher) found(n *names, list []string) {
+	n.leftOut = 0
+	for _, name := range slices.Sorted(slices.Values(list)) {
+		w.discover(serviceName{n.scope.namespace, n.scope.group, name})
+	}
+	w.counted()
 }
 
 // unlisted says that a list could not be read. If none may be, what is known is no longer kept up to date.
@@ -108,7 +115,8 @@ func (w *watcher) unlisted(n *names, err error) {
 	if n.denied || n.failures >= settleTries {
 		w.setProblem(&n.problem, n.scope.String(), "its services can't be listed: "+err.Error())
 	}
-	n.complete = n.complete || n.denied
+	changing := n.failures >= settleTries && errors.Is(err, errPartial) // is no reason to serve none of the names
+	n.complete = n.complete || n.denied || changing
 	switch {
 	case !w.live:
 		w.setStatus(w.status.State, reason(err))
