@@ -76,10 +76,10 @@ func TestRegistriesRestartUnderTraffic(t *testing.T) {
 			var churn sync.WaitGroup
 			churn.Go(func() { r.churn(ctx) })
 			r.restart(t, m, func(testing.TB) {})
-			m.reaches(t, r.name, "live", false)
+			m.reaches(t, r.name, "live")
 			calls(50)
 			r.restart(t, m, r.forget)
-			m.reaches(t, r.name, "live", true) // what it has forgotten is held
+			m.registryHas(t, r.name, "to be known as empty", func(r debug.Registry) bool { return r.State == "live" && r.HeldBack > 0 })
 			calls(50)
 			r.checkout(t, true)
 			cancel()
@@ -92,7 +92,7 @@ func TestRegistriesRestartUnderTraffic(t *testing.T) {
 				}
 				return err
 			})
-			m.reaches(t, r.name, "live", false)
+			m.registryHas(t, r.name, "to hold nothing back", func(r debug.Registry) bool { return r.HeldBack == 0 })
 			calls(50)
 			if got := traffic.Stop(); got.Failed > 0 {
 				t.Errorf("%d of %d calls failed, first %v", got.Failed, got.Failed+got.OK, got.First)
@@ -105,7 +105,7 @@ func TestRegistriesRestartUnderTraffic(t *testing.T) {
 func (r restartable) restart(t *testing.T, m *trio, between func(testing.TB)) {
 	t.Helper()
 	r.kill()
-	m.reaches(t, r.name, "stale", false)
+	m.reaches(t, r.name, "stale")
 	between(t)
 	if err := r.start(t.Context()); err != nil {
 		t.Fatal(err)
