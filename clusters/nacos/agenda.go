@@ -49,12 +49,13 @@ func (a *agenda) drop(n serviceName) {
 	}
 }
 
-// round is a walk over all services, one at a time, that takes about a given time.
+// round is a walk over all services, some at a time, that takes about a given time.
 type round struct {
 	over  time.Duration
 	rest  []serviceName
-	next  time.Time // when the next one is due; zero: never
+	next  time.Time // when the next ones are due; zero: never
 	pause time.Duration
+	batch int // services at a time
 }
 
 // jittered is d and up to a tenth more, so that what began together does not go on together.

@@ -85,4 +85,3 @@ func TestAbsenceIsConfirmed(t *testing.T) {
 	f.await("it asks", func() bool { return f.calls[classQuery] >= 3 })
 	out.awaitServices(want...)
 }
-

@@ -332,8 +332,30 @@ func TestRounds(t *testing.T) {
 		t.Errorf("the next one is verified after %v", w.round.next.Sub(now))
 	}
 	w.step(now)
-	if len(w.round.rest) != 9 || w.round.over != w.timing.reconcile {
+	if len(w.round.rest) != 9 || w.round.batch != 1 || w.round.over != w.timing.reconcile {
 		t.Errorf("the next round is %+v", w.round)
+	}
+}
+
+// Many services are verified some at a time.
+func TestRoundsInBatches(t *testing.T) {
+	t.Parallel()
+	w, _ := bareWatcher()
+	w.verifyPause, w.timing.settle = 0, 10*time.Second
+	for i := range 999 {
+		w.discover(public(fmt.Sprint(i)))
+	}
+	w.todo = newQueue()
+	w.missed()
+	w.step(w.clock())
+	if n := len(w.todo.lists[verify]); n != 25 || w.round.pause != 250*time.Millisecond {
+		t.Errorf("%d services every %v, want 25 every 250ms", n, w.round.pause)
+	}
+	for range 40 {
+		w.step(w.clock())
+	}
+	if n := len(w.todo.waiting); n != 999 {
+		t.Errorf("%d services of 999 are verified", n)
 	}
 }
 

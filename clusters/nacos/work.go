@@ -16,6 +16,7 @@ const (
 	// fuzzyLimit is how many names a scope may have before its list is read as if the server did not tell of names: by default it tells of
 	// 500 and says nothing of the rest.
 	fuzzyLimit = 400
+	minPause   = 250 * time.Millisecond // between services that are verified: waking up costs more than asking
 )
 
 // work says how the tasks of a kind are done: by ask, in a goroutine of its own, whose result is a function that the watcher's
@@ -270,21 +271,24 @@ func (w *watcher) due() {
 	}
 }
 
-// step verifies the next service of the round.
+// step verifies the next services of the round.
 func (w *watcher) step(now time.Time) {
 	r := &w.round
 	if len(r.rest) == 0 {
 		for n := range w.services {
 			r.rest = append(r.rest, n)
 		}
-		r.pause = max(r.over/time.Duration(len(r.rest)+1), w.verifyPause)
+		r.pause = max(r.over/time.Duration(len(r.rest)+1), w.verifyPause, 1)
+		r.batch = max(1, int(minPause/r.pause))
+		r.pause *= time.Duration(r.batch)
 		r.over = w.timing.reconcile
 	}
 	r.next = now.Add(r.pause)
-	if n := len(r.rest); n > 0 {
-		w.todo.add(task{kind: verify, service: r.rest[n-1]})
-		r.rest = r.rest[:n-1]
+	rest := len(r.rest) - min(r.batch, len(r.rest))
+	for _, n := range r.rest[rest:] {
+		w.todo.add(task{kind: verify, service: n})
 	}
+	r.rest = r.rest[:rest]
 }
 
 // wakeAt is when due has something to do.
