@@ -235,16 +235,14 @@ func (t *table) key(i int) (k hostKey, whole bool) {
 		routes: routesFor(s.shape, t.class, t.view.Number)}
 	if k.vips {
 		k.member, k.v4, k.v6 = s.member, t.class.speaks(netip.IPv4Unspecified()), t.class.speaks(netip.IPv6Unspecified())
-		for _, a := range s.addresses {
-			if single(a) && (t.addresses || !t.placed.owns(i, a.Addr())) {
-				return k, false
-			}
-		}
 	}
 	if name != (kubeName{}) && t.short {
 		k.short, k.own = true, t.namespace == name.namespace
 	}
-	return k, len(t.taken) == 0 || !t.collides(i, name)
+	contested := k.vips && slices.ContainsFunc(s.addresses, func(a netip.Prefix) bool {
+		return single(a) && (t.addresses || !t.placed.owns(i, a.Addr()))
+	})
+	return k, !contested && (len(t.taken) == 0 || !t.collides(i, name))
 }
 
 // collides reports whether some other service's own host may be one of the domains of service i.

@@ -198,6 +198,30 @@ func TestHostsOfNoService(t *testing.T) {
 	}
 }
 
+// What has an address beside a service, a VirtualService or an older service, takes none of the service's names.
+func TestNamesBesideAddresses(t *testing.T) {
+	t.Parallel()
+	names := []string{cartHost, cartHost + ".", "cart", "cart.shop.svc", "cart.shop"}
+	older := svc{host: "older.example", age: 1, ports: []model.Port{httpPort(80)}, vips: members("c1", "10.0.0.1")}
+	for name, c := range map[string]struct {
+		view *pushcontext.PortView
+		want []string
+	}{
+		"another address of a VirtualService": {unclaimed(portView(80, newMesh(), cartService(nil)), answers(t, "v", []string{"10.1.2.3"})), append(slices.Clone(names), "10.0.0.1")},
+		"its address of a VirtualService":     {unclaimed(portView(80, newMesh(), cartService(nil)), answers(t, "v", []string{"10.0.0.1"})), names},
+		"its address of an older service":     {portView(80, newMesh(), older, cartService(nil)), names},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := routeTable(t, c.view, sidecar("c1", "shop"))
+			checkTable(t, m)
+			if d := cmp.Diff(c.want, virtualHostNamed(m, cartHost+":80").Domains); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
 // A host of a VirtualService is a virtual host of its own where the proxy sees no service with it, and a pattern where it sees
 // none that the pattern stands for: at port 80, and at ports of services that the VirtualService is for.
 func TestHostsBesideServices(t *testing.T) {
