@@ -196,6 +196,7 @@ func (m *trio) explains(t *testing.T, host string) {
 			t.Errorf("service explain does not name %s:\n%s", want, out)
 		}
 	}
+	m.registryHas(t, "consul", "to have one endpoint, not two for its FederatedService", func(r debug.Registry) bool { return r.Endpoints == 1 })
 	out = m.isthmus(t, "registry", "list")
 	for _, want := range []string{"trade", "legacy", "live"} {
 		if !strings.Contains(out, want) {

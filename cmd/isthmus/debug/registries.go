@@ -95,13 +95,16 @@ func Registries(shards []pushcontext.ShardInfo, pc *pushcontext.PushContext, dec
 	return out
 }
 
-// endpointsOf counts those of each foreign registry.
+// endpointsOf counts those of each foreign registry. Those of a FederatedService are its sources' again.
 func endpointsOf(pc *pushcontext.PushContext) map[model.ShardKey]int {
 	out := map[model.ShardKey]int{}
 	if pc == nil {
 		return out
 	}
 	for v := range pc.Services() {
+		if v.Shape.Federation != nil {
+			continue
+		}
 		for _, e := range all(v) {
 			if e.Source != nil && e.Source.Shard.Provider.Foreign() {
 				out[e.Source.Shard]++
