@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 )
 
 func httpRoutes(c *checker, s *networking.VirtualService) {
 	names := once[string]{}
-	var before []*networking.HTTPMatchRequest
+	var before []earlierMatch
 	all := "" // the route that leaves nothing for those behind it
 	for i, h := range s.Http {
 		at := c.item("http", i)
@@ -25,51 +24,16 @@ func httpRoutes(c *checker, s *networking.VirtualService) {
 			at.at("name").warn(CodeDuplicate, "another route is called %q too: statistics and logs can't tell them apart", h.Name)
 		}
 		names[h.Name] = true
+		httpRoute(at, h, len(s.Hosts) > 0)
 		if all != "" {
 			at.warn(CodeUnreachable, "%s takes all requests before it: move it up, or give that one a match", all)
+			continue
 		}
-		httpRoute(at, h, len(s.Hosts) > 0)
 		before = shadowed(at, h, before)
-		if all == "" && matchesAll(h) {
+		if matchesAll(h) {
 			all = at.path
 		}
 	}
-}
-
-// shadowed warns of matches that an earlier route has too.
-func shadowed(c *checker, h *networking.HTTPRoute, before []*networking.HTTPMatchRequest) []*networking.HTTPMatchRequest {
-	for i, m := range h.Match {
-		if slices.ContainsFunc(before, func(b *networking.HTTPMatchRequest) bool { return sameMatch(b, m) }) {
-			c.item("match", i).warn(CodeUnreachable, "an earlier match is the same and takes the requests")
-		}
-	}
-	const most = 256 // comparing each with each must stay cheap
-	if len(before) < most {
-		before = append(before, h.Match...)
-	}
-	return before
-}
-
-// sameMatch compares matches but for their names.
-func sameMatch(a, b *networking.HTTPMatchRequest) bool {
-	x, y := proto.CloneOf(a), proto.CloneOf(b)
-	x.Name, y.Name, x.StatPrefix, y.StatPrefix = "", "", "", ""
-	return proto.Equal(x, y)
-}
-
-// matchesAll reports whether a route takes every request.
-func matchesAll(h *networking.HTTPRoute) bool {
-	if len(h.Match) == 0 {
-		return true
-	}
-	return slices.ContainsFunc(h.Match, func(m *networking.HTTPMatchRequest) bool {
-		if prefix, ok := m.GetUri().GetMatchType().(*networking.StringMatch_Prefix); ok && prefix.Prefix == "/" || m.GetUri() == nil {
-			rest := proto.CloneOf(m)
-			rest.Uri, rest.Name, rest.StatPrefix, rest.IgnoreUriCase = nil, "", "", false
-			return proto.Equal(rest, &networking.HTTPMatchRequest{})
-		}
-		return false
-	})
 }
 
 func httpRoute(c *checker, h *networking.HTTPRoute, root bool) {

@@ -1,0 +1,107 @@
+package validate
+
+import (
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// earlierMatch is a match of a route before the one that is looked at.
+type earlierMatch struct {
+	path string
+	*networking.HTTPMatchRequest
+}
+
+// shadowed warns of matches all of whose requests an earlier route takes, and gives the matches up to here. A route that
+// delegates takes what its delegate takes, which is not known here.
+func shadowed(c *checker, h *networking.HTTPRoute, before []earlierMatch) []earlierMatch {
+	const most = 256 // comparing each with each must stay cheap
+	own := before
+	for i, m := range h.Match {
+		at := c.item("match", i)
+		if j := slices.IndexFunc(before, func(b earlierMatch) bool { return takes(b.HTTPMatchRequest, m) }); j >= 0 {
+			at.warn(CodeUnreachable, "%s takes all requests that it matches before it: move it up", before[j].path)
+		}
+		if m != nil && h.Delegate == nil && len(own) < most {
+			own = append(own, earlierMatch{at.path, m})
+		}
+	}
+	return own
+}
+
+// takes reports whether every request that b matches is one that a matches, as far as that can be told: each of a's
+// conditions is one of b's, or is wider.
+func takes(a, b *networking.HTTPMatchRequest) bool {
+	return b != nil && takesURI(a, b) && within(a.Scheme, b.Scheme) && within(a.Method, b.Method) && within(a.Authority, b.Authority) &&
+		(a.Port == 0 || a.Port == b.Port) && (a.SourceNamespace == "" || a.SourceNamespace == b.SourceNamespace) &&
+		slices.Equal(a.Gateways, b.Gateways) && someOf(a.Headers, b.Headers) && someOf(a.WithoutHeaders, b.WithoutHeaders) &&
+		someOf(a.QueryParams, b.QueryParams) && labelsAmong(a.SourceLabels, b.SourceLabels)
+}
+
+func takesURI(a, b *networking.HTTPMatchRequest) bool {
+	if a.Uri == nil {
+		return true
+	}
+	if b.Uri == nil || b.IgnoreUriCase && !a.IgnoreUriCase {
+		return false
+	}
+	fold := func(s string) string {
+		if a.IgnoreUriCase {
+			return strings.ToLower(s)
+		}
+		return s
+	}
+	if _, ok := a.Uri.MatchType.(*networking.StringMatch_Prefix); ok {
+		prefix := fold(a.Uri.GetPrefix())
+		switch b.Uri.MatchType.(type) {
+		case *networking.StringMatch_Prefix:
+			return strings.HasPrefix(fold(b.Uri.GetPrefix()), prefix)
+		case *networking.StringMatch_Exact:
+			return strings.HasPrefix(fold(b.Uri.GetExact()), prefix)
+		}
+		return false
+	}
+	return proto.Equal(a.Uri, b.Uri)
+}
+
+// within reports whether condition a is none, or b's.
+func within(a, b *networking.StringMatch) bool { return a == nil || proto.Equal(a, b) }
+
+// someOf reports whether the conditions of a are among those of b.
+func someOf(a, b map[string]*networking.StringMatch) bool {
+	for k, v := range a {
+		if w, ok := b[k]; !ok || !proto.Equal(v, w) {
+			return false
+		}
+	}
+	return true
+}
+
+func labelsAmong(a, b map[string]string) bool {
+	for k, v := range a {
+		if w, ok := b[k]; !ok || w != v {
+			return false
+		}
+	}
+	return true
+}
+
+// matchesAll reports whether a route takes every request.
+func matchesAll(h *networking.HTTPRoute) bool {
+	if h.Delegate != nil {
+		return false
+	}
+	if len(h.Match) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(h.Match, func(m *networking.HTTPMatchRequest) bool {
+		if prefix, ok := m.GetUri().GetMatchType().(*networking.StringMatch_Prefix); ok && prefix.Prefix == "/" || m.GetUri() == nil {
+			rest := proto.CloneOf(m)
+			rest.Uri, rest.Name, rest.StatPrefix, rest.IgnoreUriCase = nil, "", "", false
+			return proto.Equal(rest, &networking.HTTPMatchRequest{})
+		}
+		return false
+	})
+}
