@@ -155,6 +155,9 @@ func (f *fake) answer(r *http.Request) (*http.Response, error) {
 				return resp, err
 			}
 		case <-late.C:
+			if resp, err := f.fault(r); resp != nil || err != nil {
+				return resp, err
+			}
 			return respond(200, body, now, h), nil
 		case <-r.Context().Done():
 			return nil, r.Context().Err()

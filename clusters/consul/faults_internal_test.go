@@ -149,7 +149,7 @@ func TestFilteredIsNotGone(t *testing.T) {
 			w.fake.mu.Lock()
 			defer w.fake.mu.Unlock()
 			switch {
-			case is && slices.Contains(services, name) && len(w.services[name]) > 0 && r.URL.Query().Get("index") == "":
+			case is && slices.Contains(services, name) && len(w.services[name]) > 0:
 				return respond(200, "[]", w.indexes[name], filtered), nil
 			case r.URL.Path == "/v1/catalog/services" && r.URL.Query().Get("index") == "":
 				names := map[string][]string{}

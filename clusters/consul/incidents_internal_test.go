@@ -233,8 +233,8 @@ func TestIncident31IdleServicesCostNothing(t *testing.T) {
 		most int32
 		want int // requests in an hour
 	}{
-		{512, 300*12 + 120 + 24}, // each watch waits 5 minutes, the list for half of one
-		{128, 109*12 + 120 + 24 + 24},
+		{512, 300*61 + 120}, // each watch waits for a minute, the list for half of one
+		{128, (107+tables)*61 + 120 + 61},
 	} {
 		t.Run(fmt.Sprint(tc.most, " at once"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

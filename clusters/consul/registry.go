@@ -28,14 +28,16 @@ type Options struct {
 
 // Timing says how long things take. Zero fields have the default.
 type Timing struct {
-	Wait     time.Duration // how long a blocking query waits for a change of a service; 5 min
+	// Wait is how long a blocking query waits for a change of a service; 1 min. For as long an agent does not notice that nobody
+	// waits for it any more, and counts its connection.
+	Wait     time.Duration
 	Spacing  time.Duration // between answers of one query, once a few have come at once; 1 s
 	RetryMin time.Duration // after a failure, doubled with each that follows; 1 s
 	RetryMax time.Duration // 30 s
 }
 
 func (t Timing) withDefaults() Timing {
-	t.Wait = cmp.Or(t.Wait, 5*time.Minute)
+	t.Wait = cmp.Or(t.Wait, time.Minute)
 	t.Spacing = cmp.Or(t.Spacing, time.Second)
 	t.RetryMin = cmp.Or(t.RetryMin, time.Second)
 	t.RetryMax = cmp.Or(t.RetryMax, 30*time.Second)
