@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode"
 
 	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
 )
@@ -86,12 +87,21 @@ func invalidHost(host string) string {
 	if len(host) > 253 {
 		return fmt.Sprintf("its host has %d characters, and a DNS name at most 253", len(host))
 	}
+	if i := strings.IndexFunc(host, unfit); i >= 0 {
+		return fmt.Sprintf("its host %q has a character that no host of the mesh can have: use the naming mode %s", host, api.NamingDNS)
+	}
 	for label := range strings.SplitSeq(host, ".") {
 		if label == "" || len(label) > 63 {
 			return fmt.Sprintf("the part %q of its host has %d characters; 1 to 63 can be in a DNS name", label, len(label))
 		}
 	}
 	return ""
+}
+
+// unfit reports whether a host can't have a character: no request could name it, or it would mean something else than itself, in names
+// of proxies' clusters, or as a pattern.
+func unfit(r rune) bool {
+	return r == '|' || r == '*' || unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar
 }
 
 // dnsName tells names from addresses.

@@ -39,6 +39,25 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+// TestHostsThatMeanSomethingElse: names of proxies' clusters are parted by '|', a '*' is a pattern that takes other services' requests, and
+// no request has spaces in its host.
+func TestHostsThatMeanSomethingElse(t *testing.T) {
+	t.Parallel()
+	for _, host := range []string{"*.dc1.consul", "*.pay.dc1.consul", "a*.dc1.consul", "a|b.dc1.consul", "a b.dc1.consul", "a\nb.dc1.consul", "a\x7fb.dc1.consul", "a\xffb.dc1.consul"} {
+		if why := invalidHost(host); !strings.Contains(why, "use the naming mode DNS") {
+			t.Errorf("%q: %q", host, why)
+		}
+		if plain := escaped(host); invalidHost(plain) != "" {
+			t.Errorf("%q: %s", plain, invalidHost(plain))
+		}
+	}
+	for _, host := range []string{"my_svc.dc-1.consul", "providers:com.acme.Pay:1.0.0:g.DEFAULT-GROUP.public.nacos", "服务.dc1.consul", "a/b.dc1.consul"} {
+		if why := invalidHost(host); why != "" {
+			t.Errorf("%q: %q", host, why)
+		}
+	}
+}
+
 var label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 
 var escape = regexp.MustCompile(`(^|\.)x-x-[0-9a-f]{2}|-x[0-9a-f]{2}`)

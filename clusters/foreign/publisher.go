@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -277,7 +278,6 @@ func (t *turn) use(s *published, names []string) {
 	for _, n := range s.names {
 		if delete(t.using[n], s.service.Key); len(t.using[n]) == 0 {
 			delete(t.using, n)
-			delete(t.resolved, n)
 		}
 	}
 	for _, n := range names {
@@ -302,8 +302,9 @@ func (s namesSink) Put(events ...model.Event) {
 	t := &turn{Publisher: s.Publisher, dirty: set{}}
 	for _, ev := range events {
 		c, ok := ev.Obj.(*model.Config)
-		if !ok {
-			continue // no longer wanted: forgotten with its last user
+		if !ok { // no longer wanted. Not before: what is wanted all the time, if by others, is not told again
+			maps.DeleteFunc(t.resolved, func(name string, _ []netip.Addr) bool { return t.using[name] == nil })
+			continue
 		}
 		t.resolved[c.Name] = c.Spec.(*model.ResolvedHost).Addrs
 		for key := range t.using[c.Name] {

@@ -298,3 +298,43 @@ func TestAccessKeepsItsSecrets(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// TestADNSNameMovesToAnotherService: who takes a name over in the moment in which its last user goes has its addresses, too. The
+// resolver tells no news of a name that was wanted all the time.
+func TestADNSNameMovesToAnotherService(t *testing.T) {
+	t.Parallel()
+	in := up("db.internal", 80)
+	for name, move := range map[string]func(*Publisher){
+		"in one turn": func(p *Publisher) { p.Put(named("a", up("10.0.0.1", 80)), named("b", in)) },
+		"in two":      func(p *Publisher) { p.Delete("a"); p.Put(named("b", in)) },
+		"in a list":   func(p *Publisher) { p.Replace([]Service{named("b", in)}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				out := &sink{}
+				server := &names{addrs: map[string]string{"db.internal": "10.0.0.8"}}
+				p := NewPublisher(Options{Shard: shard, Spec: api.RegistrySpec{}.Effective("shop"), Resolver: server}, out)
+				ctx, cancel := context.WithCancel(t.Context())
+				var run sync.WaitGroup
+				run.Go(func() { p.Run(ctx) })
+				p.Replace([]Service{named("a", in)})
+				synctest.Wait()
+				move(p)
+				synctest.Wait()
+				if got := out.shown(); !slices.Contains(got, "service b.dc1.consul http:80/http") || !slices.Contains(got, "endpoint 10.0.0.8:80 http healthy weight=1 ") {
+					t.Error(got)
+				}
+				p.Delete("b")
+				synctest.Wait()
+				p.mu.Lock()
+				if len(p.resolved) > 0 {
+					t.Errorf("%v is remembered", p.resolved)
+				}
+				p.mu.Unlock()
+				cancel()
+				run.Wait()
+			})
+		})
+	}
+}
