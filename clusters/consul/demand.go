@@ -22,7 +22,7 @@ func (r *run) assign(ctx context.Context) {
 		}
 		return
 	}
-	room := r.most - len(r.scopes) - r.readers
+	room := max(int(r.opts.Spec.Limits.Concurrency)-len(r.scopes)-r.readers, 0)
 	if r.shared = len(r.services) > room; r.shared {
 		room -= tables * len(r.scopes)
 	}

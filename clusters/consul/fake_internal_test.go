@@ -32,10 +32,12 @@ type fake struct {
 	lists    uint64            // index of the list
 	checks   uint64
 	nodes    uint64
-	changed  chan struct{} // closed at every change
-	asked    []string      // "path?index"
-	busy     int           // requests that are being answered
-	most     int
+
+	nodeIndex map[string]uint64 // of nodes; 1 if there is none
+	changed   chan struct{}     // closed at every change
+	asked     []string          // "path?index"
+	busy      int               // requests that are being answered
+	most      int
 
 	// mangle may take the place of the answer to a request: nil goes on.
 	mangle func(r *http.Request) (*http.Response, error)
@@ -200,7 +202,7 @@ func (f *fake) body(path string) (body any, index uint64) {
 		all := []nodeRow{}
 		for _, list := range f.services {
 			for _, e := range list {
-				all = append(all, nodeRow{Node: e.Node.Node, ModifyIndex: 1})
+				all = append(all, nodeRow{Node: e.Node.Node, ModifyIndex: max(f.nodeIndex[e.Node.Node], 1)})
 			}
 		}
 		return all, f.nodes

@@ -74,15 +74,17 @@ func (r *run) checks() func(context.Context, query) (answer, *tableChange, error
 		for _, c := range rows {
 			now[checkKey{c.Node, c.CheckID}] = c
 		}
-		change := diff(last, now, func(out *tableChange, c check) {
-			if c.ServiceName != "" {
-				out.services[c.ServiceName] = true
-			} else {
-				out.nodes[c.Node] = true
-			}
-		})
+		change := diff(last, now, noteCheck)
 		last = now
 		return a, change, nil
+	}
+}
+
+func noteCheck(out *tableChange, c check) {
+	if c.ServiceName != "" {
+		out.services[c.ServiceName] = true
+	} else {
+		out.nodes[c.Node] = true
 	}
 }
 
