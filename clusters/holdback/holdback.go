@@ -26,6 +26,8 @@ const (
 type Options struct {
 	Policy api.EmptyPolicy // with defaults
 	Held   func(int)       // told of each number of services held back; may be nil. Must not block
+	// Before is shared with registries that this one replaces, or that replace it, and are to say the same; may be nil.
+	Before *Handover
 }
 
 // Wrap gives a registry that holds removals back as the policy says.
@@ -53,7 +55,9 @@ func (r *registry) Run(ctx context.Context, out model.Sink) error {
 	err := r.Registry.Run(ctx, g)
 	cancel()
 	timer.Wait()
-	r.opts.Held(0)
+	if !r.opts.Before.replaced(g) {
+		r.opts.Held(0)
+	}
 	return err
 }
 
@@ -122,9 +126,13 @@ func (g *gate) Replace(s *model.ShardState) {
 	defer g.mu.Unlock()
 	if !g.synced {
 		g.synced = true
-		g.rows, g.total = kept(s)
-		g.out.Replace(s)
-		return
+		before := g.opts.Before.next(g)
+		if before == nil {
+			g.rows, g.total = kept(s)
+			g.out.Replace(s)
+			return
+		}
+		g.inherit(before)
 	}
 	g.doubt = time.Now().Add(doubtful)
 	rows := maps.Collect(s.Rows())

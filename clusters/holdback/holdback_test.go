@@ -295,6 +295,57 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
+// TestWhatIsHeldOutlivesAReplacement: new credentials make a new connection, which finds the registry empty as well. What is held is held
+// no longer for that, and the number of it is that of the run in force.
+func TestWhatIsHeldOutlivesAReplacement(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := *api.RegistrySpec{}.Effective("ns").Empty
+		out, held, before := &sink{}, 0, &holdback.Handover{}
+		w := &world{sink: out, t: t}
+		run := func() (reg *memory.Registry, end func()) {
+			reg = memory.New(key)
+			wrapped := holdback.Wrap(reg, holdback.Options{Policy: p, Held: func(n int) { held = n }, Before: before})
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() { _ = wrapped.Run(ctx, out) })
+			return reg, func() { cancel(); running.Wait() }
+		}
+		first, end := run()
+		first.Replace(all(map[string][]int{"a": four, "b": four, "c": four, "d": four}))
+		first.Status(model.Status{State: model.StateLive})
+		synctest.Wait()
+		first.Status(model.Status{State: model.StateStale, Err: "gone"})
+		first.Status(model.Status{State: model.StateLive})
+		for _, name := range []string{"a", "b", "c"} {
+			first.Apply(events(name, nil)...)
+		}
+		w.after(2*time.Minute, everything)
+		second, endSecond := run()
+		second.Replace(all(map[string][]int{"d": four}))
+		second.Status(model.Status{State: model.StateLive})
+		synctest.Wait()
+		end()
+		w.after(0, everything)
+		if held != 3 || len(w.problems()) != 3 {
+			t.Errorf("%d held, %+v", held, w.problems())
+		}
+		second.Apply(events("a", four)...)
+		w.after(2*time.Minute, everything)
+		w.after(2*time.Minute, "a=4/4 d=4/4") // five minutes after it began
+		endSecond()
+		third, endThird := run()
+		third.Replace(all(nil))
+		third.Status(model.Status{State: model.StateLive})
+		w.after(2*time.Minute, "a=4/4 d=4/4")
+		w.after(4*time.Minute, "")
+		endThird()
+		if held != 0 {
+			t.Errorf("%d held", held)
+		}
+	})
+}
+
 // TestInTheEndItIsAsTheRegistrySays: whatever happens, once nothing happens for the time of the policy, what is served is what the
 // registry said last; and what the registry has is served at any time.
 func TestInTheEndItIsAsTheRegistrySays(t *testing.T) {

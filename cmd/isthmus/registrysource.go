@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 
@@ -52,6 +53,7 @@ type registrySource struct {
 	metrics    *foreign.Metrics
 	held       *prometheus.GaugeVec
 	counts     heldCounts
+	before     map[model.ShardKey]handover // the manager's: what it makes and forgets, it does one after the other
 	resolver   dns.Resolver
 }
 
@@ -60,7 +62,7 @@ func newRegistrySource(d sourceDeps) source {
 	if d.opts.registries.off {
 		return nil
 	}
-	s := &registrySource{sourceDeps: d, primary: make(chan *rest.Config, 1), metrics: foreign.NewMetrics(d.registerer)}
+	s := &registrySource{sourceDeps: d, primary: make(chan *rest.Config, 1), metrics: foreign.NewMetrics(d.registerer), before: map[model.ShardKey]handover{}}
 	servers, _ := d.opts.resolvers() // checked before
 	s.resolver = dns.NewClient(dns.Files{}, servers...)
 	s.held = prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -217,6 +219,7 @@ func (s *registrySource) forget(k model.ShardKey) {
 		s.upstreams.Forget(k.Cluster)
 	}
 	s.held.DeleteLabelValues(k.String())
+	delete(s.before, k)
 	if s.store != nil {
 		s.store.Forget(k)
 	}
@@ -234,8 +237,25 @@ func (s *registrySource) guarded(make func(registries.Plan, *slog.Logger) (model
 			held.Set(float64(n))
 			s.counts.set(p.Key, n)
 		}
-		return holdback.Wrap(r, holdback.Options{Policy: *p.Spec.Empty, Held: told}), nil
+		return holdback.Wrap(r, holdback.Options{Policy: *p.Spec.Empty, Held: told, Before: s.handover(p)}), nil
 	}
+}
+
+// handover is what registries of one declaration leave to each other.
+type handover struct {
+	*holdback.Handover
+	spec api.RegistrySpec
+}
+
+// handover gives that of the registry that this one replaces, if only credentials are others: one that is declared otherwise may have
+// other services, and is believed at once.
+func (s *registrySource) handover(p registries.Plan) *holdback.Handover {
+	h := s.before[p.Key]
+	if h.Handover == nil || !reflect.DeepEqual(h.spec, p.Spec) {
+		h = handover{&holdback.Handover{}, p.Spec}
+		s.before[p.Key] = h
+	}
+	return h.Handover
 }
 
 // list is what is known of the registries that are declared.
