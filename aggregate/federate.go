@@ -143,6 +143,8 @@ func (c *collection) collect() {
 	}
 	slices.Sort(c.state.Unmapped)
 	c.state.Unmapped = slices.Compact(c.state.Unmapped)
+	slices.Sort(c.state.Unlike)
+	c.state.Unlike = slices.Compact(c.state.Unlike)
 }
 
 // fail says why the source gives nothing. What was said first stays.
@@ -251,6 +253,9 @@ func (c *collection) service(part *mergeInput, defs []ranked) {
 			c.fail(model.ReasonNoPort, "%s has no port for %s: it has %s; map one in the ports of the source", part.key.Host, p.Name, portsText(ports))
 			continue
 		}
+		if a, b := spoken(from.Protocol), spoken(p.Protocol); a != b && a != "" && b != "" {
+			c.state.Unlike = append(c.state.Unlike, p.Name)
+		}
 		for _, x := range got.kept {
 			if x.port == from.Name {
 				x.port = p.Name
@@ -258,6 +263,19 @@ func (c *collection) service(part *mergeInput, defs []ranked) {
 			}
 		}
 	}
+}
+
+// spoken is what connections of a protocol begin with, as far as servers of another could not read it; "" if nothing is known.
+func spoken(p model.Protocol) string {
+	switch {
+	case p.IsHTTP2():
+		return "HTTP/2"
+	case p == model.ProtocolHTTP:
+		return "HTTP/1.1"
+	case p == model.ProtocolHTTPS || p == model.ProtocolTLS:
+		return "TLS"
+	}
+	return ""
 }
 
 func portsText(ports []model.Port) string {

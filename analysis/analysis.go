@@ -25,6 +25,7 @@ const (
 	CodeUnclaimed      = "HostOfNoService" // routes for a host that no service has: sidecars serve it at port 80
 	CodeNoImport       = "ImportsNothing"  // a Sidecar imports a host that no service has
 	CodeNoEndpoints    = "NoEndpoints"     // a ServiceEntry with endpoints to be selected, or a FederatedService, has none
+	CodeOtherProtocol  = "OtherProtocol"   // a source of a FederatedService speaks another protocol than the service
 	CodeSourceEmpty    = "SourceEmpty"     // a source of a FederatedService gives no endpoint
 	CodeHostElsewhere  = "HostElsewhere"   // to some proxies the host of a FederatedService means another service
 	CodeIneffective    = "Ineffective"     // the field does nothing beside others that there are

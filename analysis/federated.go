@@ -197,6 +197,10 @@ func (a *analysis) source(of model.Source, v *pushcontext.ServiceView, i int) {
 	for _, p := range s.Unmapped {
 		tell(CodeUnknownPort, model.SeverityWarning, ".ports", fmt.Sprintf("%s has no port for %s: name one under %q", v.Shape.Federation.Sources[i].Name, p, p))
 	}
+	for _, p := range s.Unlike {
+		tell(CodeOtherProtocol, model.SeverityWarning, ".ports", fmt.Sprintf("%s says another protocol for %s than the service does: proxies speak the service's with it; "+
+			"map a port that does under %q, or say the protocol in its registry", v.Shape.Federation.Sources[i].Name, p, p))
+	}
 	switch s.Reason {
 	case "", model.ReasonNoPort:
 	case model.ReasonNoService:

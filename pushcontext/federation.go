@@ -60,11 +60,12 @@ type SourceState struct {
 	Reason   model.Reason // why nothing, or nothing that proxies are sent; "" if it gives endpoints
 	Detail   string       // a sentence that says what to do
 	Unmapped []string     // names of ports of the service that the source has none for, sorted
+	Unlike   []string     // names of ports for which the source says another protocol than the service's, which is spoken with it all the same; sorted
 	Empty    bool         // there is nothing that could give endpoints: no service, or no workload, of what the source names
 }
 
 func (s SourceState) equal(o SourceState) bool {
-	return s.Reason == o.Reason && s.Detail == o.Detail && s.Empty == o.Empty && slices.Equal(s.Unmapped, o.Unmapped)
+	return s.Reason == o.Reason && s.Detail == o.Detail && s.Empty == o.Empty && slices.Equal(s.Unmapped, o.Unmapped) && slices.Equal(s.Unlike, o.Unlike)
 }
 
 // SameStates reports whether the same came of all sources.

@@ -58,6 +58,7 @@ func findingCodes() []findingCode {
 		{analysis.CodeUnclaimed, "there are routes for a host that no service has: sidecars serve it at port 80, and at the ports of services that the VirtualService is for besides"},
 		{analysis.CodeNoImport, "a Sidecar imports a host that no service has"},
 		{analysis.CodeNoEndpoints, "a ServiceEntry that selects its endpoints, or a FederatedService, has none"},
+		{analysis.CodeOtherProtocol, "a source of a FederatedService speaks another protocol than the service"},
 		{analysis.CodeSourceEmpty, "a source of a FederatedService gives no endpoint"},
 		{analysis.CodeHostElsewhere, "to some proxies the host of a FederatedService means another service"},
 		{analysis.CodeNoRoutes, "no VirtualService has routes for a server of a Gateway"},
