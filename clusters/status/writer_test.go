@@ -35,7 +35,10 @@ apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: web, namespace: shop}
 spec: {hosts: [web], http: [{route: [{destination: {host: web}}]}]}
-status: {conditions: [{type: Reconciled, status: "True", message: of somebody else}]}
+`
+
+// reconciled is what somebody else says of the object. They replace all conditions: it is to be there before the writer's.
+const reconciled = `status: {conditions: [{type: Reconciled, status: "True", message: of somebody else}]}
 `
 
 var key = model.ObjectKey{Kind: "VirtualService", Namespace: "shop", Name: "web"}
@@ -107,7 +110,7 @@ func condition(o *unstructured.Unstructured, typ string) map[string]any {
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	c := servers.Take(t, 1)[0]
-	c.Apply(t, env.Namespace("shop"), route)
+	c.Apply(t, env.Namespace("shop"), route+reconciled)
 	w := writer(t, status.Options{})
 	w.Use("c1", kinds(t, c.Config))
 	say := func(o status.Object) {
