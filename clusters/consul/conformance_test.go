@@ -4,6 +4,9 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
@@ -109,7 +112,10 @@ func conform(t *testing.T, more ...func(*api.RegistrySpec)) {
 
 func TestConformance(t *testing.T) { conform(t) }
 
-// Every service is read on demand.
+// Every service is read on demand: what no check shows is known after the refresh interval.
 func TestConformanceBeyondTheLimitOfWatches(t *testing.T) {
-	conform(t, func(s *api.RegistrySpec) { s.Limits.Concurrency = 1 })
+	conform(t, func(s *api.RegistrySpec) {
+		s.Limits.Concurrency = 1
+		s.Consul = &api.ConsulSpec{RefreshInterval: &metav1.Duration{Duration: 2 * time.Second}}
+	})
 }
