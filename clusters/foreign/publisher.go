@@ -23,7 +23,7 @@ const maxProblems = 100
 type Options struct {
 	Shard    model.ShardKey
 	Spec     api.RegistrySpec // with defaults, as Effective gives it
-	Resolver dns.Resolver     // of instances that have DNS names; that of the machine if nil
+	Resolver dns.Resolver     // of instances that have DNS names; that of the machine if nil. A *Resolver also says what it said before
 	Log      *slog.Logger     // discards if nil
 	Now      func() time.Time // time.Now if nil
 }
@@ -34,6 +34,7 @@ type Publisher struct {
 	convert converter
 	out     model.Sink
 	names   *dns.Registry
+	last    func(name string) []netip.Addr // what a DNS name is known to have had, if anything
 	now     func() time.Time
 
 	mu       sync.Mutex
@@ -68,6 +69,10 @@ func NewPublisher(o Options, out model.Sink) *Publisher {
 	}
 	if p.now == nil {
 		p.now = time.Now
+	}
+	p.last = func(string) []netip.Addr { return nil }
+	if r, ok := o.Resolver.(*Resolver); ok {
+		p.last = r.addresses
 	}
 	return p
 }
@@ -283,6 +288,11 @@ func (t *turn) use(s *published, names []string) {
 	for _, n := range names {
 		if t.using[n] == nil {
 			t.using[n] = set{}
+			if _, known := t.resolved[n]; !known {
+				if addrs := t.last(n); len(addrs) > 0 {
+					t.resolved[n] = addrs
+				}
+			}
 		}
 		t.using[n][s.service.Key] = struct{}{}
 	}

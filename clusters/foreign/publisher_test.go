@@ -338,3 +338,61 @@ func TestADNSNameMovesToAnotherService(t *testing.T) {
 		})
 	}
 }
+
+// TestIncident28AReplacementKnowsTheNames: new credentials make a new connection. That it has not asked for the names of instances yet, or
+// can't, takes none away.
+func TestIncident28AReplacementKnowsTheNames(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := &names{addrs: map[string]string{"db.internal": "10.0.0.8"}}
+		remembers := Remember(server)
+		start := func() (*Publisher, *sink, func()) {
+			out := &sink{}
+			p := NewPublisher(Options{Shard: shard, Spec: api.RegistrySpec{}.Effective("shop"), Resolver: remembers}, out)
+			ctx, cancel := context.WithCancel(t.Context())
+			var run sync.WaitGroup
+			run.Go(func() { p.Run(ctx) })
+			return p, out, func() { cancel(); run.Wait() }
+		}
+		expect := func(out *sink, addr string) {
+			t.Helper()
+			want := []string{"service db.dc1.consul http:80/http", "endpoint " + addr + ":80 http healthy weight=1 "}
+			if d := cmp.Diff(want, out.shown()); d != "" {
+				t.Error(d)
+			}
+		}
+		p, out, end := start()
+		p.Replace([]Service{named("db", up("db.internal", 80))})
+		synctest.Wait()
+		expect(out, "10.0.0.8")
+		server.mu.Lock()
+		server.fail = true
+		server.mu.Unlock()
+		next, out, endNext := start()
+		next.Replace([]Service{named("db", up("db.internal", 80))})
+		expect(out, "10.0.0.8") // at once
+		end()
+		time.Sleep(2 * time.Minute) // of the fake clock
+		synctest.Wait()
+		expect(out, "10.0.0.8")
+		server.mu.Lock()
+		server.fail, server.addrs["db.internal"] = false, "10.0.0.9"
+		server.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		expect(out, "10.0.0.9")
+		endNext()
+	})
+}
+
+func TestTheResolverRemembersOnlySoMuch(t *testing.T) {
+	t.Parallel()
+	r := Remember(&names{addrs: map[string]string{"a": "10.0.0.8"}})
+	for n := range maxRemembered {
+		_, _ = r.Lookup(t.Context(), fmt.Sprint(n), dns.IPv4)
+	}
+	_, _ = r.Lookup(t.Context(), "a", dns.IPv4)
+	if got := r.addresses("a"); len(got) != 1 || len(r.last) > maxRemembered || r.addresses("0") != nil {
+		t.Errorf("%v, %d names", got, len(r.last))
+	}
+}

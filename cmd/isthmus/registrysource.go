@@ -64,7 +64,7 @@ func newRegistrySource(d sourceDeps) source {
 	}
 	s := &registrySource{sourceDeps: d, primary: make(chan *rest.Config, 1), metrics: foreign.NewMetrics(d.registerer), before: map[model.ShardKey]handover{}}
 	servers, _ := d.opts.resolvers() // checked before
-	s.resolver = dns.NewClient(dns.Files{}, servers...)
+	s.resolver = foreign.Remember(dns.NewClient(dns.Files{}, servers...))
 	s.held = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "isthmus_registry_held_back", Help: "Services of a registry that have lost instances or are gone, and are served as they were.",
 	}, []string{"registry"})
