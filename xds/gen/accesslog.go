@@ -179,22 +179,13 @@ func fileLogger(path string, format *corev3.SubstitutionFormatString) []*accessl
 	case "":
 		return nil
 	case standardOutput:
-		out := &streamv3.StdoutAccessLog{}
-		if format != nil {
-			out.AccessLogFormat = &streamv3.StdoutAccessLog_LogFormat{LogFormat: format}
-		}
+		out := &streamv3.StdoutAccessLog{AccessLogFormat: &streamv3.StdoutAccessLog_LogFormat{LogFormat: format}}
 		return []*accesslogv3.AccessLog{logger("envoy.access_loggers.stdout", out)}
 	case "/dev/stderr":
-		out := &streamv3.StderrAccessLog{}
-		if format != nil {
-			out.AccessLogFormat = &streamv3.StderrAccessLog_LogFormat{LogFormat: format}
-		}
+		out := &streamv3.StderrAccessLog{AccessLogFormat: &streamv3.StderrAccessLog_LogFormat{LogFormat: format}}
 		return []*accesslogv3.AccessLog{logger("envoy.access_loggers.stderr", out)}
 	default:
-		out := &filev3.FileAccessLog{Path: path}
-		if format != nil {
-			out.AccessLogFormat = &filev3.FileAccessLog_LogFormat{LogFormat: format}
-		}
+		out := &filev3.FileAccessLog{Path: path, AccessLogFormat: &filev3.FileAccessLog_LogFormat{LogFormat: format}}
 		return []*accesslogv3.AccessLog{logger("envoy.access_loggers.file", out)}
 	}
 }
@@ -203,7 +194,7 @@ func logger(name string, config proto.Message) *accesslogv3.AccessLog {
 	return &accesslogv3.AccessLog{Name: name, ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: pack(config)}}
 }
 
-// fileFormat is that of a provider: text or fields; nil is Envoy's own.
+// fileFormat is that of a provider: text or fields.
 func fileFormat(p *meshconfig.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider) *corev3.SubstitutionFormatString {
 	var out *corev3.SubstitutionFormatString
 	if l := p.GetLogFormat().GetLabels(); l != nil {
@@ -211,14 +202,12 @@ func fileFormat(p *meshconfig.MeshConfig_ExtensionProvider_EnvoyFileAccessLogPro
 	} else {
 		out = textFormat(p.GetLogFormat().GetText())
 	}
-	if out != nil {
-		out.OmitEmptyValues = p.GetOmitEmptyValues()
-	}
+	out.OmitEmptyValues = p.GetOmitEmptyValues()
 	return out
 }
 
-// legacyFormat is the mesh's accessLogFormat: text, or a JSON object of field names and formats; nil is Envoy's own. A
-// JSON format that can't be read falls back to the default fields.
+// legacyFormat is the mesh's accessLogFormat: text, or a JSON object of field names and formats. A JSON format that can't be
+// read falls back to the default fields.
 func legacyFormat(c *meshconfig.MeshConfig) *corev3.SubstitutionFormatString {
 	if c.GetAccessLogEncoding() != meshconfig.MeshConfig_JSON {
 		return textFormat(c.GetAccessLogFormat())
@@ -230,17 +219,21 @@ func legacyFormat(c *meshconfig.MeshConfig) *corev3.SubstitutionFormatString {
 	return jsonFormat(fields)
 }
 
-// defaultText is what a body says in a log without a format.
+// defaultText is Istio's line, which tools know.
 const defaultText = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% ` +
-	`%RESPONSE_CODE_DETAILS% %BYTES_RECEIVED% %BYTES_SENT% %DURATION% "%REQ(USER-AGENT)%" "%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" ` +
-	`"%UPSTREAM_HOST%" %UPSTREAM_CLUSTER_RAW% %DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% %REQUESTED_SERVER_NAME% %ROUTE_NAME%`
+	`%RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% %BYTES_SENT% %DURATION% ` +
+	`%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" "%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" ` +
+	`"%UPSTREAM_HOST%" %UPSTREAM_CLUSTER_RAW% %UPSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% ` +
+	`%REQUESTED_SERVER_NAME% %ROUTE_NAME%`
 
+// defaultFields are what is in that line.
 func defaultFields() *structpb.Struct {
 	fields := map[string]*structpb.Value{}
 	for name, format := range map[string]string{
 		"start_time": "%START_TIME%", "method": "%REQ(:METHOD)%", "path": "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%",
 		"protocol": "%PROTOCOL%", "response_code": "%RESPONSE_CODE%", "response_flags": "%RESPONSE_FLAGS%",
-		"response_code_details": "%RESPONSE_CODE_DETAILS%", "bytes_received": "%BYTES_RECEIVED%", "bytes_sent": "%BYTES_SENT%",
+		"response_code_details": "%RESPONSE_CODE_DETAILS%", "connection_termination_details": "%CONNECTION_TERMINATION_DETAILS%",
+		"upstream_service_time": "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%", "bytes_received": "%BYTES_RECEIVED%", "bytes_sent": "%BYTES_SENT%",
 		"duration": "%DURATION%", "authority": "%REQ(:AUTHORITY)%", "request_id": "%REQ(X-REQUEST-ID)%",
 		"user_agent": "%REQ(USER-AGENT)%", "x_forwarded_for": "%REQ(X-FORWARDED-FOR)%", "upstream_host": "%UPSTREAM_HOST%",
 		"upstream_cluster": "%UPSTREAM_CLUSTER_RAW%", "upstream_local_address": "%UPSTREAM_LOCAL_ADDRESS%",

@@ -52,7 +52,8 @@ func TestMeshSettings(t *testing.T) {
 		not  []string
 	}{
 		{"none", func(*meshconfig.MeshConfig) {}, []string{`"normalizePath":true`, `"connectTimeout":"10s"`, `"numRetries":2`, `"healthyPanicThreshold":{}`}, []string{"accessLog", "outlierDetection", "mergeSlashes", "tcpKeepalive"}},
-		{"stdout, Envoy's format", encode(meshconfig.MeshConfig_TEXT, "/dev/stdout", ""), []string{"StdoutAccessLog"}, []string{"logFormat"}},
+		{"stdout, Istio's format", encode(meshconfig.MeshConfig_TEXT, "/dev/stdout", ""), []string{"StdoutAccessLog", `%CONNECTION_TERMINATION_DETAILS%\"%UPSTREAM_TRANSPORT_FAILURE_REASON%\"`, `%ROUTE_NAME%\n"`}, nil},
+		{"stdout, format that Envoy would refuse", encode(meshconfig.MeshConfig_TEXT, "/dev/stdout", "%NOSUCH%"), []string{"StdoutAccessLog", `%REQUESTED_SERVER_NAME%%ROUTE_NAME%\n"`}, []string{"NOSUCH"}},
 		{"stdout, own format", encode(meshconfig.MeshConfig_TEXT, "/dev/stdout", "%PROTOCOL%"), []string{"StdoutAccessLog", `"inlineString":"%PROTOCOL%\n"`}, nil},
 		{"stderr, JSON", encode(meshconfig.MeshConfig_JSON, "/dev/stderr", `{"p":"%PROTOCOL%"}`), []string{"StderrAccessLog", `"jsonFormat":{"p":"%PROTOCOL%"}`}, nil},
 		{"file, JSON that can't be read", encode(meshconfig.MeshConfig_JSON, "/var/log/a", `{`), []string{"FileAccessLog", `"path":"/var/log/a"`, `"authority":"%REQ(:AUTHORITY)%"`}, nil},

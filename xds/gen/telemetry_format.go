@@ -52,10 +52,10 @@ func validLogCommand(v string, m []int) bool {
 	return known && form.parameters.MatchString(v[m[4]:m[5]]) && (form.length || m[6] < 0)
 }
 
-// textFormat writes a line for each entry; nil for a format that Envoy would refuse, which means its own.
+// textFormat writes a line for each entry: Istio's without a format, or with one that Envoy would refuse.
 func textFormat(text string) *corev3.SubstitutionFormatString {
 	if text == "" || !formats(text) {
-		return nil
+		text = defaultText
 	}
 	if !strings.HasSuffix(text, "\n") {
 		text += "\n"
@@ -64,7 +64,7 @@ func textFormat(text string) *corev3.SubstitutionFormatString {
 		TextFormatSource: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: text}}}}, text)
 }
 
-// jsonFormat writes fields, those of Istio's text format if there are none. Fields that Envoy would refuse are left out.
+// jsonFormat writes fields, those of Istio's line if there are none. Fields that Envoy would refuse are left out.
 func jsonFormat(fields *structpb.Struct) *corev3.SubstitutionFormatString {
 	kept := usableFields(fields)
 	if kept == nil {
