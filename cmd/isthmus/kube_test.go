@@ -208,14 +208,19 @@ func TestServeSaysWhatItMayNotRead(t *testing.T) {
 	r.write(t, "primary.yaml", string(primary.Kubeconfig(primary.Token(t, "istio-system/isthmus-reader", 3600))))
 	r.start(t, "--kubeconfig", r.path("primary.yaml"), "--sync-timeout", "4s")
 	r.untilReady(t)
-	if _, after, ok := strings.Cut(r.log.String(), "provider=secrets err="); !ok || !strings.Contains(after, "serving gate open") {
+	r.log.until(t, "word of the open gate", func() bool { return strings.Contains(r.log.String(), "serving gate open") })
+	if before, _, _ := strings.Cut(r.log.String(), "serving gate open"); !strings.Contains(before, "provider=secrets err=") {
 		t.Error("the Secrets were not waited for")
 	}
-	if c := r.registry(t, "secrets", "Kubernetes"); c.SyncStatus != "timeout" || !strings.Contains(c.Error, "the right to list secrets is missing (403)") {
+	r.log.until(t, "the missing right", func() bool {
+		return strings.Contains(r.registry(t, "secrets", "Kubernetes").Error, "the right to list secrets is missing (403)")
+	})
+	if c := r.registry(t, "secrets", "Kubernetes"); c.SyncStatus != "timeout" {
 		t.Errorf("Secrets: %+v", c)
 	}
-	if c := r.cluster(t, "Kubernetes"); len(c.Problems) != 0 || c.State != "live" {
-		t.Errorf("%s with problems %+v", c.State, c.Problems)
+	r.log.until(t, "a live config cluster", func() bool { return r.cluster(t, "Kubernetes").State == "live" })
+	if c := r.cluster(t, "Kubernetes"); len(c.Problems) != 0 {
+		t.Errorf("problems %+v", c.Problems)
 	}
 	if got := counts(t, r)["Kubernetes"]; got.Total != 1 {
 		t.Errorf("%+v", got)

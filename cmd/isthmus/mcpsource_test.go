@@ -149,8 +149,11 @@ func TestServeFromMCPServerAlone(t *testing.T) {
 	r.hosts(t, "pay.example.com")
 	up.Set("ServiceEntry", mcpEntry(t, "mail.example.com", "10.1.0.2"))
 	r.hosts(t, "mail.example.com", "pay.example.com")
-	list := ask[[]debug.Registry](t, r, "registry list")
-	if len(list) != 1 || list[0].Provider != "mcp" || list[0].Name != "prod" || list[0].State != "live" || list[0].Services != 2 || list[0].Endpoints != 2 {
+	r.log.until(t, "a server that is read", func() bool {
+		list := ask[[]debug.Registry](t, r, "registry list")
+		return len(list) == 1 && list[0].State == "live" && list[0].Services == 2 && list[0].Endpoints == 2
+	})
+	if list := ask[[]debug.Registry](t, r, "registry list"); list[0].Provider != "mcp" || list[0].Name != "prod" {
 		t.Errorf("registries %+v", list)
 	}
 }

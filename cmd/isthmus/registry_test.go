@@ -1,7 +1,7 @@
 package main
 
 import (
-	"net"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,20 +9,29 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug/debugtest"
 )
 
-// closedPort is an address that refuses connections.
+// closedPort is an address that refuses connections until the test ends: a socket has it, so nobody else gets it, and does not listen.
 func closedPort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(func() { _ = unix.Close(s) })
+	if err := unix.Bind(s, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := unix.Getsockname(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint("127.0.0.1:", at.(*unix.SockaddrInet4).Port)
 }
 
 const bridgeYAML = `
@@ -91,14 +100,14 @@ func TestIncident96RegistriesAreShown(t *testing.T) {
 	if got := command(t, "registry", "list", "-o", "wide", "--hub", r.url); !strings.Contains(got.stdout, "McpBridge/istio-system/default registries[0]") {
 		t.Errorf("%s", got.stdout)
 	}
-	var said []string
-	for _, f := range ask[[]debug.ObjectFinding](t, r, "findings") {
-		said = append(said, strings.TrimSpace(f.Cluster+" "+f.Kind+"/"+f.Name+" "+f.Field+" "+f.Code))
+	said := func() (out []string) {
+		for _, f := range ask[[]debug.ObjectFinding](t, r, "findings") {
+			out = append(out, strings.TrimSpace(f.Cluster+" "+f.Kind+"/"+f.Name+" "+f.Field+" "+f.Code))
+		}
+		return out
 	}
 	for _, want := range []string{"west Registry/stray  NotInForce", "east McpBridge/default registries[0].domain InvalidAddress", "east McpBridge/default registries[1].type InvalidInBridge", "east McpBridge/default registries[2] NameTaken"} {
-		if !slices.Contains(said, want) {
-			t.Errorf("no finding %q in %q", want, said)
-		}
+		r.log.until(t, "the finding "+want, func() bool { return slices.Contains(said(), want) })
 	}
 }
 
