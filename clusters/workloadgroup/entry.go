@@ -145,6 +145,14 @@ func (e *Entry) clone() *Entry {
 // ofGroup reports whether an entry was made of a group.
 func (e *Entry) ofGroup() bool { return e.Annotations[AnnotationGroup] != "" }
 
+// removable gives the version at which an entry may be removed; "" if it was not made of a group.
+func (e *Entry) removable() string {
+	if !e.ofGroup() {
+		return ""
+	}
+	return e.Version
+}
+
 // goneSince gives when the proxy of an entry has disconnected; false while it is connected.
 func (e *Entry) goneSince() (time.Time, bool) {
 	at, err := time.Parse(time.RFC3339Nano, e.Annotations[AnnotationDisconnected])

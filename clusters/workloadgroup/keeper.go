@@ -20,9 +20,10 @@ var ErrConflict = errors.New("the entry has changed meanwhile")
 type Entries interface {
 	// Get gives an entry, nil if there is none.
 	Get(ctx context.Context, k Key) (*Entry, error)
-	// Put creates or replaces an entry, its condition too; ErrConflict if it is not at its Version any more.
-	Put(ctx context.Context, e *Entry) error
-	// Delete removes an entry that is at its Version; ErrConflict if it is not.
+	// Put creates or replaces an entry, its condition too, and gives its new version; ErrConflict if it is not at its Version
+	// any more.
+	Put(ctx context.Context, e *Entry) (version string, err error)
+	// Delete removes an entry, of which its Key and Version are enough; ErrConflict if it is not at that any more.
 	Delete(ctx context.Context, e *Entry) error
 	// List gives the entries that are made of groups.
 	List(ctx context.Context) ([]*Entry, error)
@@ -39,7 +40,7 @@ type Options struct {
 	Grace time.Duration // how long an entry outlives its proxy; 10s
 	Sweep time.Duration // how often entries of replicas that are gone are looked for; 20s
 	Limit int           // entries that proxies may have at once; 10000
-	Rate  rate.Limit    // writes per second; 20. rate.Inf where entries cost nothing to write
+	Rate  rate.Limit    // writes per second; 50. rate.Inf where entries cost nothing to write
 	Log   *slog.Logger  // discards if nil
 }
 
@@ -54,8 +55,8 @@ func (o Options) withDefaults() Options {
 
 // How fast entries are written, and how long a failed write waits.
 const (
-	perSecond = 20
-	burst     = 20
+	perSecond = 50
+	burst     = 50
 	retryMin  = time.Second
 	retryMax  = time.Minute
 	conflict  = 100 * time.Millisecond // how long what somebody else has changed waits at first
@@ -82,6 +83,7 @@ type known struct {
 	since   time.Time           // when it did
 	gone    time.Time           // when the last one left; zero while one is there
 	health  *Health
+	version string // of an entry of a group, as this replica has left it; "" if that is not known
 }
 
 // New gives a Keeper that knows of no proxy.
@@ -249,8 +251,6 @@ func (k *Keeper) settle(ctx context.Context, key Key) {
 	}
 	connected := len(now.streams) > 0
 	k.mu.Unlock()
-	var err error
-	after := time.Duration(0)
 	if now.last == nil {
 		return
 	}
@@ -266,14 +266,19 @@ func (k *Keeper) settle(ctx context.Context, key Key) {
 	}
 	work, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	switch {
-	case connected:
-		err = k.register(work, key, &now, group)
-	default:
-		after, err = k.leave(work, key, now.gone)
+	var version string
+	var after time.Duration
+	var err error
+	if connected {
+		version, err = k.register(work, key, &now, group)
+	} else {
+		version, after, err = k.leave(work, key, &now)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if e := k.known[key]; e != nil {
+		e.version = version
+	}
 	if err != nil {
 		k.failed(ctx, key, err)
 		return
@@ -315,21 +320,32 @@ func (k *Keeper) failed(ctx context.Context, key Key, err error) {
 	k.soon(key, wait)
 }
 
-// register makes or mends the entry of a connected proxy.
-func (k *Keeper) register(ctx context.Context, key Key, now *known, group *networking.WorkloadGroup) error {
+// register makes or mends the entry of a connected proxy, and gives the version that is this replica's.
+func (k *Keeper) register(ctx context.Context, key Key, now *known, group *networking.WorkloadGroup) (string, error) {
 	have, err := k.opts.Entries.Get(ctx, key)
 	if err != nil {
-		return err
+		return "", err
 	}
 	want, err := k.wanted(have, now, group)
-	if err != nil {
-		return err
-	}
-	if have != nil && (have.same(want) || k.moved(have, now.since)) {
-		return nil
+	switch {
+	case err != nil:
+		return "", err
+	case have != nil && have.same(want):
+		return have.removable(), nil
+	case have != nil && k.moved(have, now.since):
+		return "", nil
 	}
 	k.opts.Log.Debug("a workload is registered", "workloadEntry", key.String(), "proxy", now.last.ID)
-	return k.opts.Entries.Put(ctx, want)
+	return k.put(ctx, want)
+}
+
+// put gives the version of what is written, as removable does.
+func (k *Keeper) put(ctx context.Context, e *Entry) (string, error) {
+	version, err := k.opts.Entries.Put(ctx, e)
+	if err != nil || !e.ofGroup() {
+		return "", err
+	}
+	return version, nil
 }
 
 // moved reports whether the proxy has come to another replica since it came to this one, which an open stream need not know.
@@ -365,33 +381,39 @@ func (k *Keeper) wanted(have *Entry, now *known, group *networking.WorkloadGroup
 }
 
 // leave notes that a proxy has gone, and removes the entry once it has been away for long enough. It gives how long to
-// wait until then.
-func (k *Keeper) leave(ctx context.Context, key Key, gone time.Time) (time.Duration, error) {
+// wait until then. To remove an entry that is as this replica has left it takes no more than that: when many go at once, all
+// of them are to be gone soon.
+func (k *Keeper) leave(ctx context.Context, key Key, now *known) (version string, after time.Duration, err error) {
+	if now.version != "" && k.overdue(now.gone) {
+		return "", 0, k.remove(ctx, &Entry{Key: key, Version: now.version})
+	}
 	have, err := k.opts.Entries.Get(ctx, key)
 	if err != nil || have == nil || have.Annotations[AnnotationController] != k.opts.Controller {
-		return 0, err // removed, or its proxy has come to another replica
+		return "", 0, err // removed, or its proxy has come to another replica
 	}
-	if _, noted := have.goneSince(); !noted && !(have.ofGroup() && k.overdue(gone)) {
+	if have.ofGroup() && k.overdue(now.gone) {
+		return "", 0, k.remove(ctx, have)
+	}
+	version = have.removable()
+	if _, noted := have.goneSince(); !noted {
 		next := have.clone()
-		next.Annotations[AnnotationDisconnected] = gone.UTC().Format(time.RFC3339Nano)
+		next.Annotations[AnnotationDisconnected] = now.gone.UTC().Format(time.RFC3339Nano)
 		if have.Annotations[annotationHealthChecks] == "true" {
 			next.Health = &Health{Message: "the proxy is not connected"}
 		}
-		if err := k.opts.Entries.Put(ctx, next); err != nil || !have.ofGroup() {
-			return 0, err
+		if version, err = k.put(ctx, next); err != nil {
+			return "", 0, err
 		}
-		have = nil
 	}
-	switch left := time.Until(gone.Add(k.opts.Grace)); {
-	case have != nil && !have.ofGroup():
-		return 0, nil
-	case left > 0:
-		return left, nil
-	case have == nil:
-		return time.Nanosecond, nil // look again, at its new version
+	if !have.ofGroup() {
+		return "", 0, nil
 	}
-	k.opts.Log.Debug("a workload is registered no more", "workloadEntry", key.String())
-	return 0, k.opts.Entries.Delete(ctx, have)
+	return version, max(time.Until(now.gone.Add(k.opts.Grace)), time.Nanosecond), nil
+}
+
+func (k *Keeper) remove(ctx context.Context, e *Entry) error {
+	k.opts.Log.Debug("a workload is registered no more", "workloadEntry", e.String())
+	return k.opts.Entries.Delete(ctx, e)
 }
 
 // overdue reports whether a proxy has been away for so long that its entry is to go.
@@ -463,7 +485,8 @@ func (k *Keeper) abandoned(ctx context.Context, e *Entry, alive map[string]bool)
 	}
 	next := e.clone()
 	next.Annotations[AnnotationDisconnected] = time.Now().UTC().Format(time.RFC3339Nano)
-	return k.opts.Entries.Put(ctx, next)
+	_, err := k.opts.Entries.Put(ctx, next)
+	return err
 }
 
 func (k *Keeper) knows(key Key) bool {

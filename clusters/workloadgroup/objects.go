@@ -107,47 +107,62 @@ func (o *Objects) Get(ctx context.Context, k Key) (*Entry, error) {
 
 // Put implements Entries. What the entry says nothing of stays as it is: owners, finalizers, other conditions. The condition is
 // of the status, which is written apart.
-func (o *Objects) Put(ctx context.Context, e *Entry) error {
+func (o *Objects) Put(ctx context.Context, e *Entry) (string, error) {
 	all, version, err := o.resource(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	in := all.Namespace(e.Namespace)
 	var done *unstructured.Unstructured
 	if e.Version == "" {
-		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": "WorkloadEntry"}}
-		u.SetNamespace(e.Namespace)
-		u.SetName(e.Name)
-		if err = encode(e, u); err != nil {
-			return err
-		}
-		if done, err = in.Create(ctx, u, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
-			return ErrConflict
-		}
+		done, err = create(ctx, in, e, version)
 	} else {
-		var u *unstructured.Unstructured
-		if u, err = in.Get(ctx, e.Name, metav1.GetOptions{}); err != nil {
-			return asConflict(err)
-		}
-		if u.GetResourceVersion() != e.Version {
-			return ErrConflict
-		}
-		if err = encode(e, u); err != nil {
-			return err
-		}
-		done, err = in.Update(ctx, u, metav1.UpdateOptions{})
-		err = asConflict(err)
+		done, err = replace(ctx, in, e)
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	have, err := decode(done)
-	if err != nil || sameHealth(have.Health, e.Health) {
-		return err
+	if err != nil {
+		return "", err
+	}
+	if sameHealth(have.Health, e.Health) {
+		return done.GetResourceVersion(), nil
 	}
 	report(done, e.Health)
-	_, err = in.UpdateStatus(ctx, done, metav1.UpdateOptions{})
-	return asConflict(err)
+	if done, err = in.UpdateStatus(ctx, done, metav1.UpdateOptions{}); err != nil {
+		return "", asConflict(err)
+	}
+	return done.GetResourceVersion(), nil
+}
+
+func create(ctx context.Context, in dynamic.ResourceInterface, e *Entry, version string) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": "WorkloadEntry"}}
+	u.SetNamespace(e.Namespace)
+	u.SetName(e.Name)
+	if err := encode(e, u); err != nil {
+		return nil, err
+	}
+	done, err := in.Create(ctx, u, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil, ErrConflict
+	}
+	return done, err
+}
+
+func replace(ctx context.Context, in dynamic.ResourceInterface, e *Entry) (*unstructured.Unstructured, error) {
+	u, err := in.Get(ctx, e.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, asConflict(err)
+	}
+	if u.GetResourceVersion() != e.Version {
+		return nil, ErrConflict
+	}
+	if err := encode(e, u); err != nil {
+		return nil, err
+	}
+	done, err := in.Update(ctx, u, metav1.UpdateOptions{})
+	return done, asConflict(err)
 }
 
 // Delete implements Entries.

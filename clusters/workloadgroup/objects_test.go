@@ -45,10 +45,10 @@ func TestObjects(t *testing.T) {
 		have, err := o.Get(ctx, e.Key)
 		return have == nil && err == nil
 	})
-	if err := o.Put(ctx, e); err != nil {
+	if _, err := o.Put(ctx, e); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.Put(ctx, e); !errors.Is(err, workloadgroup.ErrConflict) {
+	if _, err := o.Put(ctx, e); !errors.Is(err, workloadgroup.ErrConflict) {
 		t.Errorf("created twice: %v", err)
 	}
 	have := get(t, o, e.Key)
@@ -58,10 +58,14 @@ func TestObjects(t *testing.T) {
 	stale := *have
 	have.Health = &workloadgroup.Health{Healthy: true}
 	have.Spec.Labels["version"] = "v2"
-	if err := o.Put(ctx, have); err != nil {
+	version, err := o.Put(ctx, have) // the condition too, which is a write of its own
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := o.Put(ctx, &stale); !errors.Is(err, workloadgroup.ErrConflict) {
+	if now := get(t, o, e.Key); now.Version != version {
+		t.Errorf("version %q is said to be written, %q is kept", version, now.Version)
+	}
+	if _, err := o.Put(ctx, &stale); !errors.Is(err, workloadgroup.ErrConflict) {
 		t.Errorf("an older version was written: %v", err)
 	}
 	if err := o.Delete(ctx, &stale); !errors.Is(err, workloadgroup.ErrConflict) {

@@ -56,11 +56,11 @@ func (r *Registry) Get(_ context.Context, k Key) (*Entry, error) {
 }
 
 // Put implements Entries.
-func (r *Registry) Put(_ context.Context, e *Entry) error {
+func (r *Registry) Put(_ context.Context, e *Entry) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if have := r.entries[e.Key]; (have == nil) != (e.Version == "") || have != nil && have.Version != e.Version {
-		return ErrConflict
+		return "", ErrConflict
 	}
 	r.version++
 	next := e.clone()
@@ -68,7 +68,7 @@ func (r *Registry) Put(_ context.Context, e *Entry) error {
 	r.entries[e.Key] = next
 	o, _ := kube.NewObject(kube.KindWorkloadEntry, object(next))
 	r.report(r.store.Set(o))
-	return nil
+	return next.Version, nil
 }
 
 // Delete implements Entries.
