@@ -3,6 +3,8 @@ package holdback
 import (
 	"maps"
 	"sync"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
 // Handover is what the runs of a registry, and those of registries that are to say the same, leave to each other: what proxies are served,
@@ -11,6 +13,13 @@ import (
 type Handover struct {
 	mu   sync.Mutex
 	last *gate // guarded by mu: of the run that was the last to give a first full truth
+}
+
+// Begin gives the Handover of a registry whose rows were kept, and are served, though no run of this process has told them.
+func Begin(s *model.ShardState) *Handover {
+	g := &gate{}
+	g.rows, g.total = kept(s)
+	return &Handover{last: g}
 }
 
 // next makes a run the last one, and gives the one before; nil if there is none.

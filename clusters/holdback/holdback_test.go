@@ -346,6 +346,29 @@ func TestWhatIsHeldOutlivesAReplacement(t *testing.T) {
 	})
 }
 
+// TestARegistryThatIsEmptyWhenTheHubStarts is doubted, if it is known what it said before: hubs and registries restart together.
+func TestARegistryThatIsEmptyWhenTheHubStarts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		out, reg := &sink{}, memory.New(key)
+		wrapped := holdback.Wrap(reg, holdback.Options{
+			Policy: *api.RegistrySpec{}.Effective("ns").Empty, Before: holdback.Begin(all(map[string][]int{"a": four, "b": four, "c": four, "d": four})),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = wrapped.Run(ctx, out) })
+		w := &world{Registry: reg, sink: out, t: t}
+		reg.Replace(all(nil))
+		reg.Status(model.Status{State: model.StateLive})
+		w.after(2*time.Minute, everything)
+		w.put("a", 5, 6, 7, 8)
+		w.after(0, everything)
+		w.after(4*time.Minute, "a=4/4")
+		cancel()
+		running.Wait()
+	})
+}
+
 // TestInTheEndItIsAsTheRegistrySays: whatever happens, once nothing happens for the time of the policy, what is served is what the
 // registry said last; and what the registry has is served at any time.
 func TestInTheEndItIsAsTheRegistrySays(t *testing.T) {

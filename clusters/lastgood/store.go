@@ -109,6 +109,12 @@ func (s *Store) WrapAfter(reg model.Registry, restore bool, after time.Duration)
 		log: s.opts.Log.With("cluster", reg.Key().Cluster, "provider", reg.Key().Provider)}
 }
 
+// Kept gives what a registry said last, and when that was last known to hold. Its error is fs.ErrNotExist if nothing is kept.
+func (s *Store) Kept(k model.ShardKey) (rows *model.ShardState, held time.Time, err error) {
+	held, rows, err = s.fileOf(k).read()
+	return rows, held, err
+}
+
 // Forget removes what was kept of a registry that was detached. What instances wrapped so far still report is
 // not kept.
 func (s *Store) Forget(k model.ShardKey) {

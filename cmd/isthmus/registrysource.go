@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
@@ -250,12 +251,28 @@ type handover struct {
 // handover gives that of the registry that this one replaces, if only credentials are others: one that is declared otherwise may have
 // other services, and is believed at once.
 func (s *registrySource) handover(p registries.Plan) *holdback.Handover {
-	h := s.before[p.Key]
-	if h.Handover == nil || !reflect.DeepEqual(h.spec, p.Spec) {
+	h, there := s.before[p.Key]
+	switch {
+	case !there:
+		h = handover{s.begin(p.Key), p.Spec}
+	case !reflect.DeepEqual(h.spec, p.Spec):
 		h = handover{&holdback.Handover{}, p.Spec}
-		s.before[p.Key] = h
 	}
+	s.before[p.Key] = h
 	return h.Handover
+}
+
+// recent is how old what was kept may be for a registry that lacks it to be doubted.
+const recent = time.Hour
+
+// begin gives the first handover of a registry: hubs and registries may well restart together.
+func (s *registrySource) begin(k model.ShardKey) *holdback.Handover {
+	if s.store != nil {
+		if rows, held, err := s.store.Kept(k); err == nil && time.Since(held) < recent { // who serves what was kept tells errors
+			return holdback.Begin(rows)
+		}
+	}
+	return &holdback.Handover{}
 }
 
 // list is what is known of the registries that are declared.
