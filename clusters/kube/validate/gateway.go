@@ -15,7 +15,7 @@ func gateway(c *checker, s *networking.Gateway) {
 	if len(s.Servers) == 0 {
 		c.at("servers").refuse(CodeRequired, "it has no servers")
 	}
-	names := once[string]{}
+	names, ports := once[string]{}, once[string]{}
 	protocols := map[string]string{} // by port and address: which protocol the first server has there
 	for i, v := range s.Servers {
 		at := c.item("servers", i)
@@ -26,6 +26,9 @@ func gateway(c *checker, s *networking.Gateway) {
 		server(at, v)
 		if v.Name != "" {
 			names.check(at.at("name"), v.Name, CodeDuplicate, "server")
+		}
+		if name := v.GetPort().GetName(); name != "" {
+			ports.check(at.at("port.name"), name, CodeDuplicate, "port")
 		}
 		place := fmt.Sprintf("%s:%d", v.Bind, v.GetPort().GetNumber())
 		if kind := listens(v); protocols[place] == "" {
@@ -86,16 +89,19 @@ func gatewayHost(c *checker, h string) {
 func serverTLS(c *checker, v *networking.Server) {
 	t, kind := v.Tls, strings.ToLower(v.GetPort().GetProtocol())
 	at := c.at("tls")
+	ends := kind == "https" || kind == "tls"
 	switch {
 	case t == nil:
-		c.unless(kind != "https" && kind != "tls", CodeTLS, "protocol %s needs tls", strings.ToUpper(kind))
+		c.unless(!ends, CodeTLS, "protocol %s needs tls", strings.ToUpper(kind))
 		return
-	case t.HttpsRedirect && kind != "http" && kind != "http2" && kind != "grpc":
-		at.at("httpsRedirect").refuse(CodeTLS, "only a server of plain HTTP can redirect to HTTPS")
-	case kind == "http" || kind == "http2" || kind == "grpc":
-		if !onlyRedirects(t) {
-			at.refuse(CodeTLS, "protocol %s is plain: only httpsRedirect may stand here; use protocol HTTPS", strings.ToUpper(kind))
-		}
+	case ends && t.HttpsRedirect:
+		at.at("httpsRedirect").warn(CodeIneffective, "only a server of plain HTTP redirects to HTTPS")
+	case ends, kind == "": // that a port has no protocol is told already
+	case model.Opening(kind, false) != model.Opening("http", false):
+		at.refuse(CodeTLS, "protocol %s has no tls: use protocol TLS", strings.ToUpper(kind))
+		return
+	default:
+		at.unless(onlyRedirects(t), CodeTLS, "protocol %s is plain: only httpsRedirect may stand here; use protocol HTTPS", strings.ToUpper(kind))
 		return
 	}
 	tlsSettings(at, t)
@@ -126,7 +132,7 @@ func tlsSettings(c *checker, t *networking.ServerTLSSettings) {
 		c.unless(!secret && !files && t.CaCertificates == "", CodeTLS, "mode ISTIO_MUTUAL uses the mesh's own certificates: leave certificates, keys and credentialName out")
 	case networking.ServerTLSSettings_PASSTHROUGH, networking.ServerTLSSettings_AUTO_PASSTHROUGH:
 		if secret || files || t.CaCertificates != "" {
-			c.refuse(CodeTLS, "mode %s ends no TLS: leave certificates, keys and credentialName out", t.Mode)
+			c.warn(CodeIneffective, "mode %s ends no TLS, so certificates, keys and credentialName do nothing", t.Mode)
 		}
 	}
 	versions(c, t)

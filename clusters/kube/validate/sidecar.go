@@ -14,6 +14,8 @@ import (
 )
 
 func sidecar(c *checker, s *networking.Sidecar) {
+	c.unless(len(s.Ingress)+len(s.Egress) > 0 || s.OutboundTrafficPolicy != nil || s.InboundConnectionPool != nil,
+		CodeRequired, "it says nothing: give it one of ingress, egress, outboundTrafficPolicy and inboundConnectionPool")
 	if s.WorkloadSelector != nil {
 		at := c.at("workloadSelector.labels")
 		at.selects(s.WorkloadSelector.Labels)
