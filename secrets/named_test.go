@@ -57,7 +57,7 @@ func followNamed(t *testing.T, run func(ctx context.Context, out func(string, se
 // await waits until something that begins with a text is told.
 func (w *told) await(want string) {
 	w.t.Helper()
-	late := time.NewTimer(20 * time.Second)
+	late := time.NewTimer(2 * time.Minute)
 	defer late.Stop()
 	var got []string
 	for {

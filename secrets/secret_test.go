@@ -82,7 +82,7 @@ func (w *watch) stop() {
 func (w *watch) await(want ...string) []secrets.Claim {
 	w.t.Helper()
 	var got []string
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
 	for {
 		select {

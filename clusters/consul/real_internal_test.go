@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long a real server and the registry may take.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // await waits until ok holds for what the sink has been told.
 func (s *sink) await(t testing.TB, what string, ok func() bool) {

@@ -15,8 +15,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/kubeapi"
 )
 
-// patience is how long a test waits before it gives up.
-const patience = 20 * time.Second
+// patience is how long a test waits before it gives up: long, for a busy machine.
+const patience = 2 * time.Minute
 
 // quick are timings at which tests need not wait.
 var quick = kube.Timing{

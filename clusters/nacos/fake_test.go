@@ -15,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -79,7 +80,7 @@ func newSecureFake(t *testing.T, secure *tls.Config) *fake {
 		t: t, tls: secure, services: map[serviceName][]instance{}, clients: map[string]*fakeClient{}, tokens: map[string]bool{},
 		calls: map[string]int{}, acks: map[string]int{}, changed: make(chan struct{}), faults: faults{loginPath: "/v1/auth/users/login"},
 	}
-	f.addr = "127.0.0.1:0"
+	f.addr = reserved(t)
 	f.up()
 	web, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -117,6 +118,25 @@ func unaryHandler(srv any, ctx context.Context, decode func(any) error, _ grpc.U
 		return nil, err
 	}
 	return srv.(*fake).serveRequest(ctx, &p)
+}
+
+// reserved is an address that nobody else gets until the test ends, also while the server that listens there is down: a socket that does
+// not listen has it.
+func reserved(t *testing.T) string {
+	t.Helper()
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(s) })
+	if err := errors.Join(unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(s, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})); err != nil {
+		t.Fatal(err)
+	}
+	at, err := unix.Getsockname(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint("127.0.0.1:", at.(*unix.SockaddrInet4).Port)
 }
 
 // up lets the server listen, at the address that it had.

@@ -18,8 +18,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/clusters/foreign"
 )
 
-// patience is how long tests wait for what must come.
-const patience = 20 * time.Second
+// patience is how long tests wait for what must come: long, for a busy machine.
+const patience = 2 * time.Minute
 
 // quick are times for tests. What comes after a time-out or an interval comes soon, and nothing depends on how soon.
 var quick = timing{
