@@ -77,7 +77,7 @@ func TestEveryVersionIsOneKind(t *testing.T) {
 		s := load(t, strings.Replace(locality("{}"), "/v1\n", "/"+v+"\n", 1))
 		row[*model.Config](t, s, "DestinationRule/demo/r")
 	}
-	for kind, spec := range map[string]string{"VirtualService": "{hosts: [a.example], http: [{redirect: {uri: /x}}]}", "Sidecar": "{}",
+	for kind, spec := range map[string]string{"VirtualService": "{hosts: [a.example], http: [{redirect: {uri: /x}}]}", "Sidecar": "{egress: [{hosts: [./*]}]}",
 		"WorkloadGroup": "{template: {serviceAccount: x}}", "Gateway": "{servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [a.example]}]}"} {
 		for _, v := range []string{"v1alpha3", "v1beta1", "v1"} {
 			s := load(t, "apiVersion: networking.istio.io/"+v+"\nkind: "+kind+"\nmetadata: {name: x, namespace: demo}\nspec: "+spec)
