@@ -12,7 +12,7 @@ const (
 	DefaultHold              = 5 * time.Minute
 	DefaultProtectPercent    = 50
 	DefaultRequestsPerSecond = 200
-	DefaultConcurrency       = 128
+	DefaultConcurrency       = 96
 	DefaultMaxServices       = 20_000
 	DefaultMaxStale          = 10 * time.Second
 	DefaultRefreshInterval   = 30 * time.Second

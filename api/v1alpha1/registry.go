@@ -212,7 +212,7 @@ type EmptyPolicy struct {
 type Limits struct {
 	// RequestsPerSecond to the registry's servers; 200.
 	RequestsPerSecond int32 `json:"requestsPerSecond,omitempty"`
-	// Concurrency is how many requests may wait for an answer at once (Consul's blocking queries are such); 128.
+	// Concurrency is how many requests may wait for an answer at once (Consul's blocking queries are such); 96.
 	Concurrency int32 `json:"concurrency,omitempty"`
 	// MaxServices that are read; 20000.
 	MaxServices int32 `json:"maxServices,omitempty"`

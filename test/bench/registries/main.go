@@ -37,7 +37,7 @@ func main() {
 	flag.IntVar(&o.proxies, "proxies", 10, "proxies, each subscribed to everything")
 	flag.IntVar(&o.changes, "changes", 100, "changes that are timed, at rest and again under churn")
 	flag.IntVar(&o.churn, "churn", 20, "other changes per second, under churn")
-	flag.IntVar(&o.concurrency, "concurrency", 128, "limits.concurrency of the registry: how many requests may wait for an answer of Consul; its server allows twice as many connections")
+	flag.IntVar(&o.concurrency, "concurrency", 96, "limits.concurrency of the registry: how many requests may wait for an answer of Consul; its server allows twice as many connections")
 	flag.BoolVar(&o.streaming, "streaming", true, "whether the Consul server answers blocking queries from its streaming backend, as it does by default")
 	flag.DurationVar(&o.idle, "idle", 20*time.Second, "how long nothing happens while the hub's use of the processor is counted")
 	flag.DurationVar(&o.interval, "interval", 0, "refreshInterval or discoveryInterval of the registry; its default if 0")
