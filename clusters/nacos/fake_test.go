@@ -145,7 +145,6 @@ func (f *fake) up() {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.addr = l.Addr().String()
 	options := []grpc.ServerOption{grpc.ForceServerCodecV2(codec{})}
 	if f.tls != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(f.tls)))

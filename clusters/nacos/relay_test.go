@@ -20,7 +20,7 @@ type relay struct {
 
 func newRelay(t *testing.T, to string) *relay {
 	t.Helper()
-	r := &relay{t: t, to: to, addr: "127.0.0.1:0", conns: map[net.Conn]bool{}}
+	r := &relay{t: t, to: to, addr: reserved(t), conns: map[net.Conn]bool{}}
 	r.Restore()
 	t.Cleanup(r.Cut)
 	return r
@@ -34,7 +34,7 @@ func (r *relay) Restore() {
 		r.t.Fatal(err)
 	}
 	r.mu.Lock()
-	r.listener, r.addr = l, l.Addr().String()
+	r.listener = l
 	r.mu.Unlock()
 	r.served.Go(func() {
 		for {

@@ -19,7 +19,7 @@ import (
 
 // limit is for whatever must happen in the end. It is generous: only a fault
 // meets it.
-const limit = 30 * time.Second
+const limit = 60 * time.Second
 
 // mesh is a hub on a folder of clusters, with loopback addresses of its own:
 // the hub on x.x.0.1, proxies on x.x.1.n, backends where a test wants them from
