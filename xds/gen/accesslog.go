@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
@@ -70,7 +71,7 @@ func logFilter(expression string) (*accesslogv3.AccessLogFilter, bool) {
 	if expression == "" {
 		return nil, true
 	}
-	if !validExpression(expression) {
+	if !model.ValidExpression(expression) {
 		return nil, false
 	}
 	return filterBy(expression), true

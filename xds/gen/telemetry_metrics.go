@@ -7,6 +7,7 @@ import (
 	"istio.io/api/envoy/extensions/stats"
 	telemetryv1 "istio.io/api/telemetry/v1alpha1"
 
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
@@ -97,7 +98,7 @@ func override(metrics map[string]*stats.MetricConfig, o *telemetryv1.MetricsOver
 			switch t := o.TagOverrides[tag]; {
 			case t.GetOperation() == telemetryv1.MetricsOverrides_TagOverride_REMOVE:
 				m.TagsToRemove = append(m.TagsToRemove, tag)
-			case validExpression(t.GetValue()):
+			case model.ValidExpression(t.GetValue()):
 				m.Dimensions[tag] = t.Value
 			}
 		}

@@ -159,6 +159,9 @@ func telemetryObject(c *checker, t *telemetry.Telemetry) {
 				f := at.item("overrides", j).at("tagOverrides[" + k + "]")
 				f.unless(tag.GetOperation() == telemetry.MetricsOverrides_TagOverride_REMOVE || tag.GetValue() != "", CodeRequired, "UPSERT needs a value")
 				f.unless(tag.GetOperation() == telemetry.MetricsOverrides_TagOverride_UPSERT || tag.GetValue() == "", CodeExclusive, "REMOVE has no value")
+				if v := tag.GetValue(); v != "" && !model.ValidExpression(v) {
+					f.warn(CodeIneffective, "proxies can't read its value, so the tag stays as it is: write an expression of CEL, without macros")
+				}
 			}
 		}
 	}
@@ -166,7 +169,10 @@ func telemetryObject(c *checker, t *telemetry.Telemetry) {
 		at := c.item("accessLogging", i)
 		providers(at, x.Providers)
 		if x.Filter != nil {
-			at.at("filter.expression").unless(x.Filter.Expression != "", CodeRequired, "it has no expression")
+			f := at.at("filter.expression")
+			if f.unless(x.Filter.Expression != "", CodeRequired, "it has no expression") && !model.ValidExpression(x.Filter.Expression) {
+				f.warn(CodeIneffective, "proxies can't read it, so the log is left out: write an expression of CEL, without macros")
+			}
 		}
 	}
 }

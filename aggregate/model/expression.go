@@ -1,4 +1,4 @@
-package gen
+package model
 
 import (
 	"regexp"
@@ -21,7 +21,7 @@ var (
 	methods = map[string][]int{
 		"contains": {1}, "startsWith": {1}, "endsWith": {1}, "matches": {1}, "size": {0}, "getFullYear": {0, 1}, "getMonth": {0, 1}, "getDate": {0, 1}, "getDayOfMonth": {0, 1},
 		"getDayOfWeek": {0, 1}, "getDayOfYear": {0, 1}, "getHours": {0, 1}, "getMinutes": {0, 1}, "getSeconds": {0, 1}, "getMilliseconds": {0, 1}}
-	reservedWords = set(`as break const continue else for function if import let loop package namespace return var void while in`)
+	reservedWords = strings.Fields(`as break const continue else for function if import let loop package namespace return var void while in`)
 )
 
 var lexeme = regexp.MustCompile(`^(?:[ \t\r\n\f]+|([A-Za-z_][A-Za-z0-9_]*)|(0x[0-9a-fA-F]+u?|[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|[0-9]+u?)|` +
@@ -41,8 +41,8 @@ type expressionToken struct {
 	text string
 }
 
-// validExpression reports whether Envoy takes an expression.
-func validExpression(s string) bool {
+// ValidExpression reports whether Envoy takes an expression in a filter of access logs, or for a tag of a metric.
+func ValidExpression(s string) bool {
 	if len(s) > longestExpression {
 		return false
 	}
@@ -155,7 +155,7 @@ func (p *expressionReader) name() (string, bool) {
 	}
 	word := p.tokens[0].text
 	p.tokens = p.tokens[1:]
-	_, reserved := reservedWords[word]
+	reserved := slices.Contains(reservedWords, word)
 	return word, !reserved && word != "true" && word != "false" && word != "null"
 }
 
