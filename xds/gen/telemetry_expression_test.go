@@ -66,7 +66,7 @@ func envoyOn(t *testing.T, envoy string, expressions ...string) string {
 	t.Helper()
 	var logs []*accesslogv3.AccessLog
 	for _, s := range expressions {
-		l := fileLogger(standardOutput, nil)[0]
+		l := fileLogger(standardOutput, textFormat(""))[0]
 		l.Filter = filterBy(s)
 		logs = append(logs, l)
 	}
@@ -110,8 +110,8 @@ func TestEnvoyKnowsLogCommands(t *testing.T) {
 		}
 	}
 	format := textFormat(all)
-	if format == nil {
-		t.Fatal("a command is not taken")
+	if got := format.GetTextFormatSource().GetInlineString(); got != all+"\n" {
+		t.Fatalf("a command is not taken: %s", got)
 	}
 	if out := envoyWith(t, envoy, fileLogger(standardOutput, format)); out != "" {
 		t.Error(out)
