@@ -232,7 +232,7 @@ func TestIncident96WhereFromAndHow(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.declare(registry(t, "a", "a:1", ", credentials: {secretName: s}"), row(t, `{kind: McpBridge, metadata: {name: default}, spec: {registries: [{type: static, name: billing, domain: "10.9.0.4:7001", port: 80}]}}`))
 		list := w.List()
-		if len(list) != 2 || list[0].Declared() != "Registry/istio-system/a" || list[0].Effective.Limits.Concurrency != 128 || list[0].Refused == "" || !slices.Equal(list[0].Secrets, []string{"s"}) {
+		if len(list) != 2 || list[0].Declared() != "Registry/istio-system/a" || list[0].Effective.Limits.Concurrency != 96 || list[0].Refused == "" || !slices.Equal(list[0].Secrets, []string{"s"}) {
 			t.Fatalf("%+v", list)
 		}
 		if b := list[1]; b.Declared() != "McpBridge/istio-system/default registries[0]" || b.Static.Host != "billing.static" {

@@ -72,7 +72,7 @@ func TestIncident96RegistriesAreShown(t *testing.T) {
 	r.log.until(t, "a service of the McpBridge", func() bool { return registryOf(t, r, "billing").Endpoints == 1 })
 	r.log.until(t, "the missing Secret", func() bool { return strings.Contains(registryOf(t, r, "legacy").Reason, "does not exist") })
 	legacy := registryOf(t, r, "legacy")
-	if legacy.State != debug.Refused || legacy.DeclaredBy.Source.Object != "Registry/istio-system/legacy" || legacy.Effective.Limits.Concurrency != 128 {
+	if legacy.State != debug.Refused || legacy.DeclaredBy.Source.Object != "Registry/istio-system/legacy" || legacy.Effective.Limits.Concurrency != 96 {
 		t.Errorf("%+v", legacy)
 	}
 	if x := registryOf(t, r, "stray"); x.Name != "" {
@@ -84,7 +84,7 @@ func TestIncident96RegistriesAreShown(t *testing.T) {
 		}
 	}
 	got := command(t, "registry", "explain", "legacy", "--hub", r.url)
-	for _, want := range []string{"consul/legacy", "refused", "the Secret istio-system/legacy does not exist", "Registry/istio-system/legacy", "concurrency: 128"} {
+	for _, want := range []string{"consul/legacy", "refused", "the Secret istio-system/legacy does not exist", "Registry/istio-system/legacy", "concurrency: 96"} {
 		if got.code != exitOK || !strings.Contains(got.stdout, want) {
 			t.Errorf("registry explain: exit code %d, no %q in:\n%s%s", got.code, want, got.stdout, got.stderr)
 		}

@@ -46,7 +46,7 @@ spec: {host: checkout.shop.example.com, ports: [{name: http, number: 80}], sourc
 	}
 	r.log.until(t, "the missing Secret", func() bool {
 		s := registry("istio-system", "legacy")
-		return s.State == debug.Refused && strings.Contains(s.Reason, "does not exist") && s.Effective != nil && s.Effective.Limits.Concurrency == 128 && condition(s.Conditions, "Accepted") == "True Valid" &&
+		return s.State == debug.Refused && strings.Contains(s.Reason, "does not exist") && s.Effective != nil && s.Effective.Limits.Concurrency == 96 && condition(s.Conditions, "Accepted") == "True Valid" &&
 			condition(s.Conditions, "Synced") == "False NotSynced"
 	})
 	r.log.until(t, "that another namespace declares nothing", func() bool { return condition(registry("shop", "stray").Conditions, "Accepted") == "False NotInForce" })
