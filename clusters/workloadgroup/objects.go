@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -45,8 +46,13 @@ type Objects struct {
 	credential func() *rest.Config
 	namespace  string
 
-	// Of the credential that was used last; Entries are called from one goroutine at a time.
-	used   *rest.Config
+	mu   sync.Mutex
+	last *clients // guarded by mu: of the credential that was used last
+}
+
+// clients are those of one credential.
+type clients struct {
+	of     *rest.Config
 	kinds  *kubeapi.Kinds
 	client kubernetes.Interface
 }
@@ -56,33 +62,36 @@ func NewObjects(credential func() *rest.Config, namespace string) *Objects {
 	return &Objects{credential: credential, namespace: namespace}
 }
 
-// connect makes the clients of the credential in force.
-func (o *Objects) connect() error {
+// connect gives the clients of the credential in force.
+func (o *Objects) connect() (*clients, error) {
 	cfg := o.credential()
-	switch {
-	case cfg == nil:
-		return errors.New("there is no credential in force of the API server")
-	case cfg == o.used:
-		return nil
+	if cfg == nil {
+		return nil, errors.New("there is no credential in force of the API server")
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.last != nil && o.last.of == cfg {
+		return o.last, nil
 	}
 	kinds, err := kubeapi.NewKinds(cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
-		return fmt.Errorf("make a client: %w", err)
+		return nil, fmt.Errorf("make a client: %w", err)
 	}
-	o.used, o.kinds, o.client = cfg, kinds, client
-	return nil
+	o.last = &clients{cfg, kinds, client}
+	return o.last, nil
 }
 
 // resource gives the WorkloadEntries of the API server, in the newest version that it has, and which that is.
 func (o *Objects) resource(ctx context.Context) (dynamic.NamespaceableResourceInterface, string, error) {
-	if err := o.connect(); err != nil {
+	c, err := o.connect()
+	if err != nil {
 		return nil, "", err
 	}
-	all, version, err := o.kinds.In(ctx, entriesKind, versions...)
+	all, version, err := c.kinds.In(ctx, entriesKind, versions...)
 	if apierrors.IsNotFound(err) {
 		return nil, "", errors.New("the API server has no WorkloadEntries: install the definitions of networking.istio.io")
 	}
@@ -211,10 +220,11 @@ func (o *Objects) List(ctx context.Context) (out []*Entry, err error) {
 
 // Alive implements Entries.
 func (o *Objects) Alive(ctx context.Context, controller string) (map[string]bool, error) {
-	if err := o.connect(); err != nil {
+	c, err := o.connect()
+	if err != nil {
 		return nil, err
 	}
-	leases := o.client.CoordinationV1().Leases(o.namespace)
+	leases := c.client.CoordinationV1().Leases(o.namespace)
 	now := metav1.NowMicro()
 	seconds := int32(leaseDuration / time.Second)
 	mine := &coordinationv1.Lease{
