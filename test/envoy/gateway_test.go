@@ -147,7 +147,7 @@ func (g *ingress) closed(t *testing.T, host string, port uint16, conf *tls.Confi
 func TestGatewayHosts(t *testing.T) {
 	modes(t, func(t *testing.T, sotw bool) {
 		g := newIngress(t, sotw,
-			gatewayObject("first", "{port: {number: 80, name: http, protocol: HTTP}, hosts: [web.example], tls: {httpsRedirect: true}}, {port: {number: 8081, name: http, protocol: HTTP}, hosts: ['*']}"),
+			gatewayObject("first", "{port: {number: 80, name: http, protocol: HTTP}, hosts: [web.example], tls: {httpsRedirect: true}}, {port: {number: 8081, name: http-plain, protocol: HTTP}, hosts: ['*']}"),
 			gatewayObject("second", "{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*.api.example', both.example]}"),
 			routesObject("web", "first", "web.example, plain.example", httpTo("web")), routesObject("api", "second", "'*.api.example'", httpTo("api")),
 			routesObject("one", "second", "both.example", "http: [{match: [{uri: {exact: /one}}], route: [{destination: {host: web, port: {number: 8000}}}]}]"),
