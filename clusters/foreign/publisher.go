@@ -144,20 +144,6 @@ func (p *Publisher) Status(s model.Status) {
 	p.report(true)
 }
 
-// Counts gives how many services there are, and endpoints of them.
-func (p *Publisher) Counts() (services, endpoints int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, s := range p.services {
-		for _, o := range s.rows {
-			if e, ok := o.(*model.Endpoints); ok {
-				endpoints += len(e.Endpoints)
-			}
-		}
-	}
-	return len(p.services), endpoints
-}
-
 // report gives the status if it is news, or anyway; it is called with mu held.
 func (p *Publisher) report(anyway bool) {
 	problems := slices.Clone(p.status.Problems)
