@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"google.golang.org/protobuf/proto"
@@ -81,9 +80,7 @@ type Manager struct {
 	opts    Options
 	members atomic.Pointer[[]listed]
 
-	mu     sync.Mutex
-	queue  []func() // guarded by mu: changes to apply, in order
-	active bool     // guarded by mu: somebody applies the queue, and owns what follows
+	queue Queue // whoever applies it owns what follows
 
 	sources    map[string][]secrets.Claim
 	settings   Settings
@@ -156,44 +153,21 @@ func NewManager(o Options) *Manager {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &Manager{opts: o, sources: map[string][]secrets.Claim{}, attached: map[model.ClusterID]*attachment{}}
+	m.queue.Follow = m.reconcile
 	m.members.Store(&[]listed{})
-	m.apply(func() {})
+	m.queue.Apply(func() {})
 	return m
 }
 
 // Set gives the whole set of claims of one source. Claims of the source named Primary come before all others. The
 // slice must not be changed any more.
 func (m *Manager) Set(source string, claims []secrets.Claim) {
-	m.apply(func() { m.sources[source] = claims })
+	m.queue.Apply(func() { m.sources[source] = claims })
 }
 
 // Configure gives the settings; no credential is used before the first call.
 func (m *Manager) Configure(s Settings) {
-	m.apply(func() { m.settings, m.configured = s, true })
-}
-
-// apply makes a change and what follows from it. If another goroutine is at it, that one does: nothing is
-// locked while registries are attached, and still they are in order.
-func (m *Manager) apply(change func()) {
-	m.mu.Lock()
-	m.queue = append(m.queue, change)
-	if m.active {
-		m.mu.Unlock()
-		return
-	}
-	m.active = true
-	for len(m.queue) > 0 {
-		changes := m.queue
-		m.queue = nil
-		m.mu.Unlock()
-		for _, c := range changes {
-			c()
-		}
-		m.reconcile()
-		m.mu.Lock()
-	}
-	m.active = false
-	m.mu.Unlock()
+	m.queue.Apply(func() { m.settings, m.configured = s, true })
 }
 
 // reconcile attaches and detaches until what is attached is what is claimed.

@@ -70,18 +70,14 @@ func (g *gate) endpoints(ev model.Event) []model.Event {
 	case g.opts.Policy.Mode == api.EmptyHold:
 		g.hold(h, "")
 	case h.since.Before(g.doubt):
-		h.doubted, h.due = true, earlier(g.doubt, h.since.Add(g.opts.Policy.Duration.Duration))
+		h.doubted, h.due = true, h.since.Add(g.opts.Policy.Duration.Duration)
+		if g.doubt.Before(h.due) {
+			h.due = g.doubt
+		}
 		h.tell(g.opts.Policy.Mode, ", a short time after contact was lost")
 	}
 	g.keep(ev.Row, h)
 	return g.show(ev.Row, h)
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // show gives the event by which proxies get what there is of something held, if that is another than before.

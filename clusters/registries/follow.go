@@ -43,7 +43,7 @@ func (f *Follower) Detach(k model.ShardKey) {
 		f.detached[k]++
 		delete(f.last, k)
 		f.mu.Unlock()
-		f.manager.apply(func() { delete(f.manager.rows, k) })
+		f.manager.queue.Apply(func() { delete(f.manager.rows, k) })
 	}
 }
 
@@ -114,7 +114,7 @@ func (s *followSink) change(full bool, what func(*Manager)) {
 		return f.last[k] == s
 	}
 	if counts() {
-		f.manager.apply(func() {
+		f.manager.queue.Apply(func() {
 			if full = false; counts() { // still
 				what(f.manager)
 			}

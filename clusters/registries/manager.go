@@ -6,12 +6,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/clusters"
 	"github.com/isthmus-mesh/isthmus/secrets"
 )
 
@@ -38,9 +38,7 @@ type Manager struct {
 	opts Options
 	list atomic.Pointer[[]Info]
 
-	mu     sync.Mutex
-	queue  []func() // guarded by mu: changes to apply, in order
-	active bool     // guarded by mu: somebody applies the queue, and owns what follows
+	queue clusters.Queue // whoever applies it owns what follows
 
 	rows     map[model.ShardKey]map[string]*model.Config // that may declare registries, by the registry that they are of and their keys
 	known    map[string]*known                           // Secrets by name
@@ -111,13 +109,14 @@ func NewManager(o Options) *Manager {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &Manager{opts: o, rows: map[model.ShardKey]map[string]*model.Config{}, known: map[string]*known{}, attached: map[model.ShardKey]*attachment{}}
+	m.queue.Follow = m.reconcile
 	m.list.Store(&[]Info{})
 	return m
 }
 
 // Secret takes what is known of a Secret that was wanted.
 func (m *Manager) Secret(name string, s secrets.Secret) {
-	m.apply(func() {
+	m.queue.Apply(func() {
 		if !slices.Contains(m.wanted, name) {
 			return
 		}
@@ -126,30 +125,6 @@ func (m *Manager) Secret(name string, s secrets.Secret) {
 		}
 		m.known[name].take(s)
 	})
-}
-
-// apply makes a change and what follows from it. If another goroutine is at it, that one does: nothing is locked while registries are
-// attached, and still they are in order.
-func (m *Manager) apply(change func()) {
-	m.mu.Lock()
-	m.queue = append(m.queue, change)
-	if m.active {
-		m.mu.Unlock()
-		return
-	}
-	m.active = true
-	for len(m.queue) > 0 {
-		changes := m.queue
-		m.queue = nil
-		m.mu.Unlock()
-		for _, c := range changes {
-			c()
-		}
-		m.reconcile()
-		m.mu.Lock()
-	}
-	m.active = false
-	m.mu.Unlock()
 }
 
 // reconcile attaches and detaches until what is attached is what is declared.
@@ -203,7 +178,7 @@ func (m *Manager) leave(k model.ShardKey, now time.Time) {
 	switch a := m.attached[k]; {
 	case a.gone.IsZero():
 		a.gone = now
-		time.AfterFunc(grace, func() { m.apply(func() {}) })
+		time.AfterFunc(grace, func() { m.queue.Apply(func() {}) })
 	case now.Sub(a.gone) >= grace:
 		m.detach(k)
 	}
