@@ -14,8 +14,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
-// patience is how long the suite waits for a real source before it gives up.
-const patience = 20 * time.Second
+// patience is how long the suite waits for a real source before it gives up: long, for a busy machine.
+const patience = 2 * time.Minute
 
 // recorder is the sink of one run: it keeps the rows and every breach of the contract.
 type recorder struct {

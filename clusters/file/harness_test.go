@@ -68,7 +68,7 @@ func (s *sink) Status(st model.Status) { s.change(func() { s.status = st }) }
 // wait blocks until the condition holds; it fails the test when that takes absurdly long.
 func (s *sink) wait(t *testing.T, what string, cond func(s *sink) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		s.mu.Lock()

@@ -39,7 +39,7 @@ func (l *lifecycle) Detach(k model.ShardKey) { l.add("-" + k.String()) }
 
 func (l *lifecycle) wait(t *testing.T, want ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		l.mu.Lock()

@@ -19,7 +19,7 @@ import (
 )
 
 // readyLimit bounds every start.
-const readyLimit = 30 * time.Second
+const readyLimit = 2 * time.Minute
 
 // stage is everything that the demo runs.
 type stage struct {

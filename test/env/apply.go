@@ -29,7 +29,7 @@ import (
 const owner = "isthmus-test"
 
 // kindLimit bounds the wait for a kind whose definition is new.
-const kindLimit = 20 * time.Second
+const kindLimit = 2 * time.Minute
 
 // Apply makes objects as described, also their status; fields that an earlier
 // Apply set and this one does not are removed. A description is a string with

@@ -16,7 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/test/env"
 )
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // client is a client of its own; its connections are closed with the test.
 func client(t *testing.T, cfg *rest.Config) kubernetes.Interface {

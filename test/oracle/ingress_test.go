@@ -85,10 +85,10 @@ func TestIngressAgrees(t *testing.T) {
 func (w *world) compareIngress(e *evaluate.Config, x *ingresses, port int, own netip.Addr) {
 	w.t.Helper()
 	want := e.Evaluate(evaluate.Request{Destination: netip.AddrPortFrom(own, uint16(port)), Method: "GET", Authority: markerHost, Path: "/"})
-	ctx, cancel := context.WithTimeout(w.t.Context(), limit/4)
+	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
 	defer cancel()
-	err := envoytest.Poll(ctx, func() error {
-		got, err := w.ask(ask{host: markerHost, port: port, method: "GET", path: "/"}, "ingress")
+	err := envoytest.PollEvery(ctx, quick, func() error {
+		got, err := w.askAnew(ask{host: markerHost, port: port, method: "GET", path: "/"}, "ingress")
 		to, served := x.to[port]
 		switch {
 		case served && (err != nil || got.backend != fmt.Sprintf("%s:%d", own, to) || len(want.Clusters) != 1 || want.Clusters[0].Cluster != fmt.Sprintf("inbound|%d||", port)):

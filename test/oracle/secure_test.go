@@ -157,9 +157,9 @@ func (w *world) compareSecure(e *evaluate.Config, s *secured, name, host string,
 		want, kind = fmt.Sprintf("%d: 404 ", server), "not found"
 	}
 	evaluated := got.Kind == evaluate.Direct && got.Status == 200
-	ctx, cancel := context.WithTimeout(w.t.Context(), limit/4)
+	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
 	defer cancel()
-	err := envoytest.Poll(ctx, func() error {
+	err := envoytest.PollEvery(ctx, quick, func() error {
 		if answer := secureAnswer(ctx, at.String(), name, host); answer != want {
 			return fmt.Errorf("%q, want %q", answer, want)
 		}

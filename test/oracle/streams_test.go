@@ -215,9 +215,9 @@ func (w *world) compareStream(e *evaluate.Config, s *streams, port int, name str
 	want := e.Evaluate(evaluate.Request{
 		Destination: netip.AddrPortFrom(w.lo.Addr(1, 1), uint16(port)), Protocol: evaluate.TCP, TLS: name != "", ServerName: name,
 	})
-	ctx, cancel := context.WithTimeout(w.t.Context(), limit/4)
+	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
 	defer cancel()
-	err := envoytest.Poll(ctx, func() error {
+	err := envoytest.PollEvery(ctx, quick, func() error {
 		got, err := w.knock(ctx, port, name)
 		return streamDiffers(want, got, err)
 	})

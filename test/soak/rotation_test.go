@@ -117,7 +117,7 @@ func (w *rotation) envoy(service string, port uint16) {
 	if err := e.WaitReady(ctx); err != nil {
 		w.Fatalf("envoy: %v\n%s", err, e.Log())
 	}
-	client := &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}
+	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
 	w.Cleanup(client.CloseIdleConnections)
 	url, pace := fmt.Sprintf("http://%s/", netip.AddrPortFrom(ip, port)), time.NewTicker(10*time.Millisecond)
 	w.Cleanup(pace.Stop)

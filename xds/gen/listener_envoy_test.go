@@ -84,7 +84,7 @@ func takenBy(t *testing.T, ctx context.Context, e *envoytest.Envoy, addr, ip, se
 	// Nobody answers: that the connection ends is all that there is to wait for.
 	_ = tls.Client(c, &tls.Config{ServerName: serverName, InsecureSkipVerify: true}).HandshakeContext(ctx)
 	var found string
-	envoytest.Eventually(t, 10*time.Second, "a connection is counted", func() error {
+	envoytest.Eventually(t, time.Minute, "a connection is counted", func() error {
 		now := accepted(t, ctx, e)
 		for name, n := range now {
 			if n > (*seen)[name] {

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	startLimit = 30 * time.Second // from exec to a readable admin address
-	stopLimit  = 10 * time.Second // from SIGTERM to SIGKILL
-	logTail    = 16 << 10         // bytes of log shown when a test fails
+	startLimit = 2 * time.Minute // from exec to a readable admin address
+	stopLimit  = time.Minute     // from SIGTERM to SIGKILL
+	logTail    = 16 << 10        // bytes of log shown when a test fails
 )
 
 // Options describe one Envoy process.

@@ -17,7 +17,7 @@ import (
 )
 
 // hubReady bounds the time from exec to an open serving gate.
-const hubReady = 30 * time.Second
+const hubReady = 2 * time.Minute
 
 // HubOptions describe one hub process.
 type HubOptions struct {
