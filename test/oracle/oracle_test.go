@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
 	"github.com/isthmus-mesh/isthmus/xds"
 	"github.com/isthmus-mesh/isthmus/xds/evaluate"
 )
@@ -48,7 +47,7 @@ func TestEvaluatorAgreesWithEnvoy(t *testing.T) {
 			first := g.config(0)
 			lo := addresses(nil)
 			w := startWorldWith(t, first, x.inline, &lo)
-			asked, told := 0, map[string]int{}
+			requests, told := 0, map[string]int{}
 			for i := range *rounds {
 				c := first
 				if i > 0 {
@@ -57,14 +56,15 @@ func TestEvaluatorAgreesWithEnvoy(t *testing.T) {
 				}
 				w.settle(c, servicePorts...)
 				e := w.evaluator()
+				var all []asked
 				for range asksPerRound {
-					a := g.ask(c)
-					asked++
-					told[w.compare(e, c, a, strconv.Itoa(asked))]++
+					requests++
+					all = append(all, asked{ask: g.ask(c), id: strconv.Itoa(requests)})
 				}
+				w.compare(e, c, all, told)
 			}
 			w.accepted()
-			t.Logf("%d configurations, %d requests: %v", *rounds, asked, told)
+			t.Logf("%d configurations, %d requests: %v", *rounds, requests, told)
 		})
 	}
 }
@@ -90,8 +90,8 @@ func startWorldWith(t testing.TB, c *config, inline bool, lo *addresses) *world 
 func (w *world) settle(c *config, ports ...int) {
 	w.t.Helper()
 	for _, port := range ports {
-		envoytest.Eventually(w.t, limit, fmt.Sprintf("configuration %d at port %d", c.number, port), func() error {
-			a, err := w.ask(ask{host: markerHost, port: port, method: "GET", path: "/"}, "marker")
+		w.soon(fmt.Sprintf("configuration %d at port %d", c.number, port), func() error {
+			a, err := w.askAnew(ask{host: markerHost, port: port, method: "GET", path: "/"}, "marker")
 			if err == nil && a.body != fmt.Sprint(c.number) {
 				err = fmt.Errorf("it answers with %d, %q", a.status, a.body)
 			}
@@ -131,37 +131,53 @@ func (w *world) ask(a ask, id string) (out answer, err error) {
 	return answer{res.StatusCode, h.Get("X-Backend"), h.Get("X-Path"), h.Get("X-Authority"), h.Get("Location"), string(body)}, err
 }
 
-// compare fails the test if the answers differ, for good: a change may take a moment to reach the Envoy's worker. It gives
-// what became of the request.
-func (w *world) compare(e *evaluate.Config, c *config, a ask, id string) string {
+// askAnew asks over a new connection: an old one outlives its listener.
+func (w *world) askAnew(a ask, id string) (answer, error) {
+	w.client.CloseIdleConnections()
+	return w.ask(a, id)
+}
+
+// asked is a request on its way.
+type asked struct {
+	ask
+	id    string // in the Envoy's log
+	want  *evaluate.Result
+	got   answer
+	error error
+}
+
+// compare fails the test if answers differ, for good: a change may take a moment to reach the Envoy's worker. It counts in told
+// what became of the requests. All are asked before the log is read, which the Envoy writes now and then.
+func (w *world) compare(e *evaluate.Config, c *config, all []asked, told map[string]int) {
 	w.t.Helper()
-	headers := map[string]string{"x-oracle": id}
-	for k, v := range a.headers {
-		headers[k] = v
-	}
-	want := e.Evaluate(evaluate.Request{
-		Destination: netip.AddrPortFrom(w.lo.Addr(1, 1), uint16(a.port)), Method: a.method, Authority: a.host, Path: a.path, Headers: headers,
-	})
-	var got answer
-	var why string
-	for attempt := range 5 {
-		var err error
-		if got, err = w.ask(a, id+"-"+strconv.Itoa(attempt)); err != nil {
-			why = err.Error()
-			continue
+	for i := range all {
+		a := &all[i]
+		headers := map[string]string{"x-oracle": a.id}
+		for k, v := range a.headers {
+			headers[k] = v
 		}
-		if why = w.differs(want, got, a, id+"-"+strconv.Itoa(attempt)); why == "" {
-			break
+		a.want = e.Evaluate(evaluate.Request{
+			Destination: netip.AddrPortFrom(w.lo.Addr(1, 1), uint16(a.port)), Method: a.method, Authority: a.host, Path: a.path, Headers: headers,
+		})
+		a.got, a.error = w.ask(a.ask, a.id)
+	}
+	for i := range all {
+		a := &all[i]
+		why := w.differs(a)
+		for attempt := 1; why != "" && attempt < 5; attempt++ {
+			again := *a
+			again.id += "-" + strconv.Itoa(attempt)
+			again.got, again.error = w.askAnew(a.ask, again.id)
+			why = w.differs(&again)
 		}
+		if why == "" {
+			why = c.contradicts(a.want, a.ask)
+		}
+		if why != "" {
+			w.t.Fatalf("%s: %s\nthe Envoy: %+v, %v\nthe evaluator: %s\nthe configuration:\n%s", a.ask, why, a.got, a.error, text(a.want), c.names()+c.routing())
+		}
+		told[string(a.want.Kind)]++
 	}
-	if why == "" {
-		why = c.contradicts(want, a)
-	}
-	if why != "" {
-		w.t.Errorf("%s: %s\nthe Envoy: %+v\nthe evaluator: %s\nthe configuration:\n%s", a, why, got, text(want), c.names()+c.routing())
-		w.t.FailNow()
-	}
-	return string(want.Kind)
 }
 
 func text(r *evaluate.Result) string {
@@ -174,8 +190,11 @@ func text(r *evaluate.Result) string {
 }
 
 // differs says in what an answer is not what was worked out, "" if it is.
-func (w *world) differs(want *evaluate.Result, got answer, a ask, id string) string {
-	status := want.Status
+func (w *world) differs(a *asked) string {
+	if a.error != nil {
+		return a.error.Error()
+	}
+	want, got := a.want, a.got
 	switch want.Kind {
 	case evaluate.Redirect:
 		if got.location != want.Location {
@@ -183,24 +202,25 @@ func (w *world) differs(want *evaluate.Result, got answer, a ask, id string) str
 		}
 	case evaluate.Direct, evaluate.NoRoute:
 	case evaluate.ToCluster:
-		return w.sentElsewhere(want, got, a, id)
+		return w.sentElsewhere(a)
 	default:
 		return "the evaluator says " + string(want.Kind)
 	}
-	if got.status != status || got.backend != "" {
-		return fmt.Sprintf("status %d from %q, not %d", got.status, got.backend, status)
+	if got.status != want.Status || got.backend != "" {
+		return fmt.Sprintf("status %d from %q, not %d", got.status, got.backend, want.Status)
 	}
 	return ""
 }
 
-func (w *world) sentElsewhere(want *evaluate.Result, got answer, a ask, id string) string {
+func (w *world) sentElsewhere(a *asked) string {
+	want, got := a.want, a.got
 	if len(want.Faults) > 0 {
 		if !strings.Contains(want.Faults[0], fmt.Sprintf("abort with %d", got.status)) {
 			return fmt.Sprintf("status %d, not %v", got.status, want.Faults)
 		}
 		return ""
 	}
-	cluster := w.loggedCluster(id)
+	cluster := w.loggedCluster(a.id)
 	i := slices.IndexFunc(want.Clusters, func(s evaluate.Share) bool { return s.Cluster == cluster && s.Percent > 0 })
 	if i < 0 {
 		// Of a cluster that it does not have, an Envoy says nothing.
@@ -234,7 +254,7 @@ func (w *world) sentElsewhere(want *evaluate.Result, got answer, a ask, id strin
 
 // loggedCluster waits for the line of a request in the Envoy's log.
 func (w *world) loggedCluster(id string) (cluster string) {
-	envoytest.Eventually(w.t, limit, "request "+id+" in the access log", func() error {
+	w.soon("request "+id+" in the access log", func() error {
 		c, ok := w.log.cluster(id)
 		if !ok {
 			return fmt.Errorf("it has %d", len(w.log.clusters))

@@ -31,7 +31,8 @@ import (
 const (
 	clusterID = "c1"
 	namespace = "shop"
-	limit     = 60 * time.Second // for whatever must happen in the end
+	limit     = 60 * time.Second     // for whatever must happen in the end
+	quick     = 2 * time.Millisecond // between two looks at what takes an Envoy some milliseconds
 )
 
 // objects is a registry whose objects are replaced as a whole.
@@ -98,10 +99,11 @@ func newWorld(t testing.TB, inline bool) *world {
 	t.Helper()
 	w := &world{t: t, lo: envoytest.StartLoopback(t), objects: &objects{next: make(chan []kube.Object, 1)}}
 	w.client = &http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true, DisableCompression: true},
+		Transport:     &http.Transport{DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Timeout:       limit,
 	}
+	t.Cleanup(w.client.CloseIdleConnections)
 	w.log = &accessLog{path: filepath.Join(t.TempDir(), "access.log"), clusters: map[string]string{}}
 	w.runHub(inline)
 	return w
@@ -228,6 +230,16 @@ func (w *world) evaluator() *evaluate.Config {
 		}
 	}
 	return c
+}
+
+// soon waits for what an Envoy does in the next moment.
+func (w *world) soon(what string, cond func() error) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
+	defer cancel()
+	if err := envoytest.PollEvery(ctx, quick, cond); err != nil {
+		w.t.Fatalf("waiting for %s: %v", what, err)
+	}
 }
 
 // accessLog follows the file that says which cluster a request went to.

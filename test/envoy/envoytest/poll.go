@@ -22,8 +22,11 @@ func Permanent(err error) error { return permanent{err} }
 
 // Poll calls cond until it returns nil, returns a Permanent error, or ctx ends;
 // the error is then the last one of cond.
-func Poll(ctx context.Context, cond func() error) error {
-	tick := time.NewTicker(pollEvery)
+func Poll(ctx context.Context, cond func() error) error { return PollEvery(ctx, pollEvery, cond) }
+
+// PollEvery is Poll with a pause of one's own between two looks.
+func PollEvery(ctx context.Context, pause time.Duration, cond func() error) error {
+	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for {
 		err := cond()
