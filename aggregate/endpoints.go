@@ -387,7 +387,7 @@ func (c candidate) equal(p *model.Endpoint) bool {
 	e := c.ep
 	return p.PortName == c.port && p.Part == c.part && p.Network == c.network && p.MTLS == c.mtls && sameSourceOrNone(p.MTLSSource, c.mtlsBy) && p.OtherMTLS == c.other && p.Health == e.Health && p.Weight == e.Weight && p.Locality == e.Locality &&
 		p.TLSMode == e.TLSMode && p.ServiceAccount == e.ServiceAccount && p.Workload == e.Workload && p.Node == e.Node &&
-		p.Hostname == e.Hostname && sameSource(p.Source, c.source) && p.Labels.Equal(e.Labels)
+		p.Hostname == e.Hostname && sameSource(p.Source, c.source) && p.Labels.Equal(e.Labels) && p.Alternatives.Equal(e.Alternatives)
 }
 
 func sameSource(a, b *model.Source) bool { return a.Shard == b.Shard && a.Object == b.Object }

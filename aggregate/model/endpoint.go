@@ -57,8 +57,9 @@ type Endpoint struct {
 	Labels         Labels
 	Locality       Locality
 	Network        string
-	TLSMode        string // TLSIstio or TLSDisabled; "" is disabled
-	ServiceAccount string // SPIFFE identity
+	Alternatives   *Alternatives // where proxies of other networks dial it; nil for most
+	TLSMode        string        // TLSIstio or TLSDisabled; "" is disabled
+	ServiceAccount string        // SPIFFE identity
 	Workload       ObjectKey
 	Node           string // Kubernetes node name
 	Hostname       string // pod hostname, when it has a subdomain (headless DNS)

@@ -90,5 +90,5 @@ func sameStatement(a, b *Source) bool {
 }
 
 func sameEndpoint(a, b Endpoint) bool {
-	return identify(&a) == identify(&b) && a.Labels.Equal(b.Labels) && sameStatement(a.MTLSSource, b.MTLSSource)
+	return identify(&a) == identify(&b) && a.Labels.Equal(b.Labels) && a.Alternatives.Equal(b.Alternatives) && sameStatement(a.MTLSSource, b.MTLSSource)
 }
