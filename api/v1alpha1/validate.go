@@ -7,10 +7,13 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Validate gives what is wrong with the spec, in the order of its fields.
@@ -206,14 +209,36 @@ func (s *ConsulSpec) check(c checker) {
 	c.at("refreshInterval").duration(s.RefreshInterval, time.Second)
 }
 
+// Names as Nacos takes them, unless it is told not to check. They are ids of namespaces, of which names for people are another thing.
+var (
+	nacosNamespace = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+	nacosGroup     = regexp.MustCompile(`^[a-zA-Z0-9_:.-]{1,128}$`)
+)
+
+// nacosName checks the name of a group or a namespace. A server whose checks are turned off, or that is older than they are, takes almost anything.
+func (c checker) nacosName(name string, rule *regexp.Regexp, words string) {
+	switch {
+	case strings.TrimSpace(name) == "": // told
+	case strings.Contains(name, "@@"):
+		c.refuse(codeName, "%q has \"@@\", which parts the namespace, the group and the service in Nacos' own names", clipped(name))
+	case strings.ContainsFunc(name, unicode.IsControl), !utf8.ValidString(name):
+		c.refuse(codeName, "%q has control characters", clipped(name))
+	case !rule.MatchString(name):
+		c.add(Warning, codeName, "Nacos refuses %q, unless its own nacos.core.param.check.enabled is false: %s", clipped(name), words)
+	}
+}
+
 func (s *NacosSpec) check(c checker) {
 	if s == nil {
 		return
 	}
 	c.texts("namespaces", s.Namespaces)
 	c.texts("groups", s.Groups)
+	for i, ns := range s.Namespaces {
+		c.item("namespaces", i).nacosName(ns, nacosNamespace, "letters, digits, '-' and '_', at most 64")
+	}
 	for i, g := range s.Groups {
-		c.item("groups", i).unless(!strings.Contains(g, "@@"), codeName, "%q has \"@@\", which parts groups from services", clipped(g))
+		c.item("groups", i).nacosName(g, nacosGroup, "letters, digits, '-', '_', ':' and '.', at most 128")
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.NamespaceNames)) {
 		c.at("namespaceNames").unless(s.NamespaceNames[id] != "", codeRequired, "the name of %q is empty", clipped(id))

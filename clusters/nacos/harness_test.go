@@ -24,7 +24,8 @@ const patience = 2 * time.Minute
 // quick are times for tests. What comes after a time-out or an interval comes soon, and nothing depends on how soon.
 var quick = timing{
 	request: 10 * time.Second, login: 5 * time.Second, relogin: time.Nanosecond, poll: time.Millisecond, beat: 20 * time.Millisecond,
-	settle: time.Hour, reconcile: time.Hour, notify: 20 * time.Millisecond, relist: 10 * time.Millisecond, servers: 20 * time.Millisecond,
+	settle: time.Hour, reconcile: time.Hour, notify: 20 * time.Millisecond, relist: 10 * time.Millisecond,
+	refused: 20 * time.Millisecond, servers: 20 * time.Millisecond,
 }
 
 // sink keeps the rows of a run.

@@ -129,7 +129,7 @@ func TestIncident40Weights(t *testing.T) {
 	out := start(t, Options{Spec: f.spec()})
 	out.awaitServices(
 		"DEFAULT_GROUP@@whole: 10.0.0.1:80 healthy, 10.0.0.2:80 healthy ×5",
-		"DEFAULT_GROUP@@fraction: 10.0.0.1:80 healthy ×50, 10.0.0.2:80 healthy ×100, 10.0.0.3:80 healthy",
+		"DEFAULT_GROUP@@fraction: 10.0.0.1:80 healthy ×0.5, 10.0.0.2:80 healthy, 10.0.0.3:80 healthy ×0.01",
 		"DEFAULT_GROUP@@disabled: 10.0.0.1:80 healthy",
 	)
 }

@@ -18,6 +18,9 @@ const (
 // errPartial is a list that is not whole: it says nothing of the names that are not in it.
 var errPartial = errors.New("the list changed while it was read")
 
+// errTooLarge is a list that exceeds what is read of one.
+var errTooLarge = errors.New("the list is too large")
+
 // list reads the names of a group's services. With errPartial come those that were seen.
 func (s *session) list(ctx context.Context, sc scope) (names []string, err error) {
 	seen := map[string]bool{}
@@ -49,7 +52,7 @@ func (s *session) pages(ctx context.Context, sc scope) (out []string, err error)
 			return out, errPartial
 		}
 		if total = r.Count; total < 0 || total > maxNames {
-			return nil, fmt.Errorf("a list of %d names; at most %d are read", total, maxNames)
+			return nil, fmt.Errorf("%w: %d names; at most %d are read", errTooLarge, total, maxNames)
 		}
 		for _, n := range r.Names {
 			n = plainName(sc.group, n)
@@ -57,7 +60,7 @@ func (s *session) pages(ctx context.Context, sc scope) (out []string, err error)
 				return out, errPartial
 			}
 			if size += len(n); size > maxBytes {
-				return nil, fmt.Errorf("a list of names with more than %d bytes", maxBytes)
+				return nil, fmt.Errorf("%w: more than %d bytes of names", errTooLarge, maxBytes)
 			}
 			seen[n], out = true, append(out, n)
 		}

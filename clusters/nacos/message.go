@@ -24,8 +24,10 @@ const (
 // Error codes of responses (com.alibaba.nacos.api.common.ResponseCode, NacosException, model.v2.ErrorCode).
 const (
 	resultSuccess       = 200
-	errorUnregistered   = 301   // the server does not know the connection
-	errorNoRight        = 403   // also a token that has ended
+	errorUnregistered   = 301 // the server does not know the connection
+	errorParameter      = 400 // a name is not one that the server takes
+	errorNoRight        = 403 // also a token that has ended
+	errorNotFound       = 404
 	errorFuzzyPatterns  = 50310 // too many patterns are watched
 	errorFuzzyServices  = 50311 // too many services match
 	fuzzyAddService     = "ADD_SERVICE"

@@ -41,12 +41,14 @@ type timing struct {
 	reconcile time.Duration // in which everything is verified, again and again
 	notify    time.Duration // for the notification of a change that was read
 	relist    time.Duration // after the notification that a service went
+	refused   time.Duration // until what the server refuses, whoever asks, is asked again
 	servers   time.Duration // between reads of the address server
 }
 
 var defaultTiming = timing{
 	request: 5 * time.Second, login: 5 * time.Second, relogin: 5 * time.Second, poll: 20 * time.Millisecond, beat: 5 * time.Second,
-	settle: 30 * time.Second, reconcile: 5 * time.Minute, notify: 10 * time.Second, relist: time.Second, servers: 30 * time.Second,
+	settle: 30 * time.Second, reconcile: 5 * time.Minute, notify: 10 * time.Second, relist: time.Second,
+	refused: time.Minute, servers: 30 * time.Second,
 }
 
 // settings are what Options mean.

@@ -48,12 +48,12 @@ type watcher struct {
 // names is what is known of one scope.
 type names struct {
 	scope    scope
-	complete bool      // in this session the list was read, or is denied
+	complete bool      // in this session the list was read, or nobody waits for it
 	since    time.Time // when the last complete list was begun: until then every name is known
 	watched  bool      // the server tells of names in this session
 	count    int       // of services
 	leftOut  int       // names for which there is no room
-	denied   bool      // the list may not be read
+	unread   bool      // in this session the list can't be read, and nobody waits for it
 	failures int
 	problem  model.Problem
 }
@@ -110,7 +110,8 @@ func (w *watcher) begin(s *session) {
 	w.session, w.live, w.running, w.timeouts, w.unsettled = s, false, 0, 0, len(w.services)
 	w.todo, w.later, w.round, w.homes = newQueue(), agenda{}, round{}, homes{}
 	for _, sc := range w.settings.scopes {
-		w.scopes[sc].complete, w.scopes[sc].watched, w.scopes[sc].failures = false, false, 0
+		n := w.scopes[sc]
+		n.complete, n.unread, n.watched, n.failures = false, false, false, 0
 		w.todo.add(task{kind: listNames, scope: sc})
 	}
 	for n, svc := range w.services {
@@ -175,13 +176,13 @@ func (w *watcher) settled() bool {
 			return false
 		}
 	}
-	return !w.denied()
+	return !w.unheard()
 }
 
-// denied reports whether no list may be read: then it is not the scopes that are wrong, but the credentials.
-func (w *watcher) denied() bool {
+// unheard reports whether no list can be read: then nothing is known, which is not to be taken for nothing.
+func (w *watcher) unheard() bool {
 	for _, n := range w.scopes {
-		if !n.denied {
+		if !n.unread {
 			return false
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 const (
 	settleTries = 3 // requests about one service that fail, before the rest is published without it
+	unreadTries = 6 // requests for one list that fail, a quarter of a minute, before the rest is published without it
 	maxTimeouts = 5 // requests in a row without answer, before a session is given up
 	// fuzzyLimit is how many names a scope may have before its list is read as if the server did not tell of names: by default it tells of
 	// 500 and says nothing of the rest.
@@ -70,10 +71,23 @@ func (w *watcher) list(t task) func(context.Context, *session) func() {
 	return func(ctx context.Context, s *session) func() {
 		names, err := s.list(ctx, t.scope)
 		return func() {
-			w.answered(err)
-			w.listed(w.scopes[t.scope], begun, names, err)
+			n := w.scopes[t.scope]
+			if !errors.Is(err, context.DeadlineExceeded) || !w.listsOthers(n) {
+				w.answered(err)
+			}
+			w.listed(n, begun, names, err)
 		}
 	}
+}
+
+// listsOthers reports whether the last list of another scope was read in this session: then it is not the server that is silent.
+func (w *watcher) listsOthers(than *names) bool {
+	for _, n := range w.scopes {
+		if n != than && n.complete && n.failures == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // listed takes a list. One that could not be read says nothing; one that changed meanwhile says what there is, and not what has gone.
@@ -84,10 +98,10 @@ func (w *watcher) listed(n *names, begun time.Time, list []string, err error) {
 	}
 	if err != nil {
 		w.unlisted(n, err)
-		w.later.add(again, w.clock().Add(w.backoff(n.failures)))
+		w.later.add(again, w.clock().Add(w.pause(n.failures, err)))
 		return
 	}
-	if n.denied = false; w.live && w.status.State != model.StateLive {
+	if n.unread = false; w.live && w.status.State != model.StateLive {
 		w.setStatus(model.StateLive, "")
 	}
 	w.clearProblem(&n.problem)
@@ -109,21 +123,40 @@ func (w *watcher) found(n *names, list []string) {
 	w.counted()
 }
 
-// unlisted says that a list could not be read. If none may be, what is known is no longer kept up to date.
+// unlisted says that a list could not be read. One that is refused, or fails again and again, does not hold up the others; if that is so of
+// all, what is known is no longer kept up to date.
 func (w *watcher) unlisted(n *names, err error) {
 	n.failures++
-	n.denied = errors.Is(err, errDenied)
-	if n.denied || n.failures >= settleTries {
+	changing := errors.Is(err, errPartial) // is no reason to serve none of the names
+	n.unread = !changing && (lasting(err) || n.unread || n.failures >= unreadTries)
+	if n.unread || n.failures >= settleTries {
 		w.setProblem(&n.problem, n.scope.String(), "its services can't be listed: "+err.Error())
 	}
-	changing := n.failures >= settleTries && errors.Is(err, errPartial) // is no reason to serve none of the names
-	n.complete = n.complete || n.denied || changing
+	n.complete = n.complete || n.unread || changing && n.failures >= settleTries
+	why := reason(err)
+	if w.unheard() {
+		why = "no services can be listed: " + why
+	}
 	switch {
 	case !w.live:
-		w.setStatus(w.status.State, reason(err))
-	case w.denied():
-		w.setStatus(model.StateStale, reason(err))
+		w.setStatus(w.status.State, why)
+	case w.unheard():
+		w.setStatus(model.StateStale, why)
 	}
+}
+
+// lasting reports whether an error is about what is asked, so that the same question gets it again.
+func lasting(err error) bool {
+	var e *serverError
+	return errors.Is(err, errDenied) || errors.Is(err, errTooLarge) || errors.As(err, &e) && (e.code == errorParameter || e.code == errorNotFound)
+}
+
+// pause is how long it takes until what has failed so often in a row is tried again. Rights may be granted at any time.
+func (w *watcher) pause(failures int, err error) time.Duration {
+	if lasting(err) && !errors.Is(err, errDenied) {
+		return jittered(w.timing.refused)
+	}
+	return w.backoff(failures)
 }
 
 // compare asks about services that were known when a list was begun, and are not in it. It reports whether some have no instance:
@@ -193,11 +226,11 @@ func (w *watcher) subscribed(svc *service, asked int, info *serviceInfo, err err
 		return
 	}
 	svc.failures++
-	if errors.Is(err, errDenied) || svc.failures >= settleTries {
+	if lasting(err) || svc.failures >= settleTries {
 		w.settle(svc)
 		w.setProblem(&svc.problem, svc.name.String(), "it can't be read: "+err.Error())
 	}
-	w.later.add(task{kind: subscribe, service: svc.name}, w.clock().Add(w.backoff(svc.failures)))
+	w.later.add(task{kind: subscribe, service: svc.name}, w.clock().Add(w.pause(svc.failures, err)))
 }
 
 func (w *watcher) read(t task) func(context.Context, *session) func() {
