@@ -10,7 +10,11 @@
 //     held for a time; else they pass. Instances come back one by one: for a minute after contact was lost, services that lose
 //     only some are held too, and all are judged at the end of that minute.
 //
+// Objects of configuration are judged like that too, each kind for itself: how many of its rows go, of those that there are. Services of
+// ServiceEntries, and WorkloadEntries, are two such kinds besides the endpoints. What comes from one object goes alone.
+//
 // A held service keeps the endpoints that it had, beside those that the registry has. It is let go of when the registry has as
-// many again, or when its time is over. What is held back is a problem in the registry's status, by the object's name, and a number
-// for metrics. Lost contact is no removal: registries say nothing then, and nothing is asked of this package.
+// many again, or when its time is over; an object, when it is there again, or its time is over. What is held back is a problem in the
+// registry's status, by the object's name, and a number for metrics. Lost contact is no removal: registries say nothing then, and
+// nothing is asked of this package.
 package holdback

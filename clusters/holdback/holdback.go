@@ -18,14 +18,16 @@ const (
 	settle = 2 * time.Second
 	// doubtful is how long after contact was lost, or after a full read, instances may still be coming back.
 	doubtful = time.Minute
-	// maxProblems bounds how many held services a status names.
+	// maxProblems bounds how much of what is held a status names.
 	maxProblems = 100
+	// maxHeld bounds what is held; what goes beyond that is believed.
+	maxHeld = 1_000_000
 )
 
 // Options configure Wrap.
 type Options struct {
 	Policy api.EmptyPolicy // with defaults
-	Held   func(int)       // told of each number of services held back; may be nil. Must not block
+	Held   func(int)       // told of each number of services, and rows of configuration, held back; may be nil. Must not block
 	// Before is shared with registries that this one replaces, or that replace it, and are to say the same; may be nil.
 	Before *Handover
 }
@@ -48,7 +50,7 @@ type registry struct {
 
 // Run implements model.Registry.
 func (r *registry) Run(ctx context.Context, out model.Sink) error {
-	g := &gate{opts: r.opts, out: out, rows: map[model.RowKey]model.Object{}, held: map[model.RowKey]*held{}, owners: map[part]*held{}, wake: make(chan struct{}, 1)}
+	g := &gate{opts: r.opts, out: out, rows: map[model.RowKey]model.Object{}, total: map[string]int{}, held: map[model.RowKey]*held{}, owners: map[part]*held{}, wake: make(chan struct{}, 1)}
 	own, cancel := context.WithCancel(ctx)
 	var timer sync.WaitGroup
 	timer.Go(func() { g.keepTime(own) })
@@ -68,9 +70,9 @@ type gate struct {
 	wake chan struct{} // cap 1: a deadline has changed
 
 	mu       sync.Mutex
-	rows     map[model.RowKey]model.Object // guarded by mu: what proxies are served, of services, endpoints and workloads
-	total    int                           // guarded by mu: endpoints in rows
-	held     map[model.RowKey]*held        // guarded by mu: by the row of endpoints
+	rows     map[model.RowKey]model.Object // guarded by mu: what proxies are served
+	total    map[string]int                // guarded by mu: what rows weigh, by kind
+	held     map[model.RowKey]*held        // guarded by mu: by the row of endpoints, or the row that is held by itself
 	owners   map[part]*held                // guarded by mu: of what belongs to the endpoints that are held
 	synced   bool                          // guarded by mu
 	doubt    time.Time                     // guarded by mu: until when it is doubtful that the registry knows all instances
@@ -78,8 +80,9 @@ type gate struct {
 	reported []model.Problem               // guarded by mu: what the last status said is held
 }
 
-// held are the endpoints of an object, which the registry has no more, or fewer of.
+// held are the endpoints of an object, which the registry has no more, or fewer of; or a row that it has no more.
 type held struct {
+	row     model.Object                  // that is held by itself; nil if endpoints are
 	had     *model.Endpoints              // as they were before
 	now     *model.Endpoints              // as the registry has them; nil if it does not have the object
 	others  map[model.RowKey]model.Object // the service and the workloads, if they are to go with it
@@ -91,15 +94,21 @@ type held struct {
 }
 
 func (h *held) lost() int {
-	if h.now == nil {
+	switch {
+	case h.row != nil:
+		return 1
+	case h.now == nil:
 		return len(h.had.Endpoints)
 	}
 	return max(0, len(h.had.Endpoints)-len(h.now.Endpoints))
 }
 
 // served is what proxies get of it: what the registry has, and what it had.
-func (h *held) served() *model.Endpoints {
-	if h.now == nil || len(h.now.Endpoints) == 0 {
+func (h *held) served() model.Object {
+	switch {
+	case h.row != nil:
+		return h.row
+	case h.now == nil || len(h.now.Endpoints) == 0:
 		return h.had
 	}
 	type dialled struct {
@@ -164,18 +173,13 @@ func (g *gate) Replace(s *model.ShardState) {
 	g.report()
 }
 
-// kept are the rows that may be held back one day, and the number of endpoints in them.
-func kept(s *model.ShardState) (rows map[model.RowKey]model.Object, endpoints int) {
-	rows = map[model.RowKey]model.Object{}
-	for k, o := range s.Rows() {
-		if k.Kind != model.RowConfig {
-			rows[k] = o
-		}
-		if e, ok := o.(*model.Endpoints); ok {
-			endpoints += len(e.Endpoints)
-		}
+// kept are the rows that may be held back one day, and what they weigh.
+func kept(s *model.ShardState) (rows map[model.RowKey]model.Object, total map[string]int) {
+	rows, total = maps.Collect(s.Rows()), map[string]int{}
+	for _, o := range rows {
+		total[kindOf(o)] += weight(o)
 	}
-	return rows, endpoints
+	return rows, total
 }
 
 // Put implements model.Sink.
@@ -264,23 +268,41 @@ func (g *gate) release() time.Duration {
 	return next.Sub(now)
 }
 
-// decide judges the removals that have waited for others, and those with them.
+// decide judges the removals that have waited for others, and those with them, kind by kind.
 func (g *gate) decide(now time.Time) {
-	due, doubted, lost, services := false, false, 0, 0
-	for _, h := range g.held {
-		due = due || !h.decided && !h.due.After(now)
-		doubted = doubted || h.doubted
-		lost += h.lost()
-		services++
-	}
-	if !due || services < 2 && !doubted || lost*100 <= int(*g.opts.Policy.Percent)*g.total {
-		return
+	kinds := map[string]*loss{}
+	of := func(kind string) *loss {
+		if kinds[kind] == nil {
+			kinds[kind] = &loss{}
+		}
+		return kinds[kind]
 	}
 	for _, h := range g.held {
-		if !h.decided {
-			g.hold(h, fmt.Sprintf(", and %d of the %d endpoints of all services went together", lost, g.total))
+		l := of(h.kind())
+		l.due = l.due || !h.decided && !h.due.After(now)
+		l.doubted = l.doubted || h.doubted
+		l.lost += h.lost()
+		l.several = l.several || l.object != (model.ObjectKey{}) && l.object != h.object()
+		l.object = h.object()
+		for _, o := range h.others {
+			of(kindOf(o)).lost += weight(o)
 		}
 	}
+	for _, h := range g.held {
+		l, total := kinds[h.kind()], g.total[h.kind()]
+		if h.decided || !l.due || !l.several && !l.doubted || l.lost*100 <= int(*g.opts.Policy.Percent)*total {
+			continue
+		}
+		g.hold(h, fmt.Sprintf(", and %d of the %d %s went together", l.lost, total, plural(h.kind())))
+	}
+}
+
+// loss is what is gone of a kind.
+type loss struct {
+	lost         int             // what it weighs
+	object       model.ObjectKey // one that it is of
+	several      bool            // it is of others too
+	due, doubted bool            // one of them is
 }
 
 // hold decides that something is held; because says why, and may be "".
@@ -291,6 +313,10 @@ func (g *gate) hold(h *held, because string) {
 
 // tell makes the sentence for people.
 func (h *held) tell(mode api.EmptyMode, because string) {
+	if h.row != nil {
+		h.why = fmt.Sprintf("the registry says that it is gone%s: it is held by the policy %s", because, mode)
+		return
+	}
 	has := 0
 	if h.now != nil {
 		has = len(h.now.Endpoints)

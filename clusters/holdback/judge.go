@@ -10,14 +10,14 @@ import (
 )
 
 // judge takes events in, and gives those that pass. The endpoints come first: the service and the workloads of one that is held stay
-// with it.
+// with it. All else is judged by itself.
 func (g *gate) judge(events []model.Event) (pass []model.Event) {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b model.Event) int { return rank(a) - rank(b) })
 	for _, ev := range events {
 		if ev.Row.Kind == model.RowEndpoints {
 			pass = append(pass, g.endpoints(ev)...)
-		} else if !g.stays(ev) {
+		} else if !g.keeps(ev) && !g.stays(ev) && !g.begins(ev) {
 			pass = append(pass, g.serve(ev))
 		}
 	}
@@ -33,20 +33,15 @@ func rank(ev model.Event) int {
 
 // serve notes that an event is passed on.
 func (g *gate) serve(ev model.Event) model.Event {
-	if ev.Row.Kind == model.RowConfig {
-		return ev
-	}
-	if old, ok := g.rows[ev.Row].(*model.Endpoints); ok {
-		g.total -= len(old.Endpoints)
-	}
-	if e, ok := ev.Obj.(*model.Endpoints); ok {
-		g.total += len(e.Endpoints)
+	if old := g.rows[ev.Row]; old != nil {
+		g.total[kindOf(old)] -= weight(old)
 	}
 	if ev.Obj == nil {
 		delete(g.rows, ev.Row)
-	} else {
-		g.rows[ev.Row] = ev.Obj
+		return ev
 	}
+	g.rows[ev.Row] = ev.Obj
+	g.total[kindOf(ev.Obj)] += weight(ev.Obj)
 	return ev
 }
 
@@ -61,23 +56,38 @@ func (g *gate) endpoints(ev model.Event) []model.Event {
 		return g.show(ev.Row, h)
 	}
 	had, _ := g.rows[ev.Row].(*model.Endpoints)
-	if had == nil || !g.suspicious(had, now) {
+	if had == nil || !g.suspicious(had, now) || len(g.held) >= maxHeld {
 		return []model.Event{g.serve(ev)}
 	}
-	h := &held{had: had, now: now, others: map[model.RowKey]model.Object{}, since: time.Now()}
+	h := &held{had: had, now: now, others: map[model.RowKey]model.Object{}}
+	g.start(ev.Row, h)
+	return g.show(ev.Row, h)
+}
+
+// start begins to hold: for as long as the policy says, as it is doubtful what the registry knows, or as it takes to be judged with others.
+func (g *gate) start(row model.RowKey, h *held) {
+	h.since = time.Now()
 	h.due = h.since.Add(settle)
-	switch {
+	switch doubt := g.doubtful(h.since); {
 	case g.opts.Policy.Mode == api.EmptyHold:
 		g.hold(h, "")
-	case h.since.Before(g.doubt):
+	case h.since.Before(doubt):
 		h.doubted, h.due = true, h.since.Add(g.opts.Policy.Duration.Duration)
-		if g.doubt.Before(h.due) {
-			h.due = g.doubt
+		if doubt.Before(h.due) {
+			h.due = doubt
 		}
 		h.tell(g.opts.Policy.Mode, ", a short time after contact was lost")
 	}
-	g.keep(ev.Row, h)
-	return g.show(ev.Row, h)
+	g.keep(row, h)
+}
+
+// doubtful is until when it is doubtful that the registry knows all there is. One that speaks while contact counts as lost is only coming
+// back.
+func (g *gate) doubtful(now time.Time) time.Time {
+	if g.status.State == model.StateStale {
+		return now.Add(doubtful)
+	}
+	return g.doubt
 }
 
 // show gives the event by which proxies get what there is of something held, if that is another than before.
@@ -109,7 +119,8 @@ func (g *gate) suspicious(had, now *model.Endpoints) bool {
 	case now == nil || len(now.Endpoints) == 0:
 		return true
 	}
-	return g.opts.Policy.Mode == api.EmptyProtect && len(now.Endpoints) < len(had.Endpoints) && time.Now().Before(g.doubt)
+	at := time.Now()
+	return g.opts.Policy.Mode == api.EmptyProtect && len(now.Endpoints) < len(had.Endpoints) && at.Before(g.doubtful(at))
 }
 
 // stays reports whether a service or workload is to go, but belongs to endpoints that are held. One that is there again
@@ -147,6 +158,9 @@ func partOf(o model.Object) part {
 
 // parts are those of what is held.
 func (h *held) parts() []part {
+	if h.row != nil {
+		return nil
+	}
 	out := []part{{namespace: h.had.Namespace, host: h.had.Host}}
 	for i := range h.had.Endpoints {
 		if w := h.had.Endpoints[i].Workload; w != (model.ObjectKey{}) {
