@@ -11,8 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
 )
 
 // ConsulVar is the environment variable that holds the path of the Consul binary to use.
@@ -32,14 +30,8 @@ type ConsulOptions struct {
 
 // Consul is a Consul server with a data folder of its own. There is one to a datacenter, and no agent beside it.
 type Consul struct {
-	URL   string // of its HTTP API
-	Host  string // "host:port" of that
+	server
 	token string
-
-	addrs       *envoytest.Loopback
-	binary, dir string
-	process     *process
-	http        *http.Client
 }
 
 // StartConsul runs a server for the length of a test.
@@ -55,20 +47,15 @@ func StartConsul(t testing.TB, o ConsulOptions) *Consul {
 
 // NewConsul runs a server that keeps its data in dir, until Close.
 func NewConsul(ctx context.Context, dir string, o ConsulOptions) (*Consul, error) {
-	binary, err := envoytest.Tool(ctx, "consul", ConsulVar)
+	s, err := newServer(ctx, "consul", ConsulVar, dir, consulFirst)
 	if err != nil {
 		return nil, err
 	}
-	addrs, err := envoytest.ClaimLoopback(consulFirst)
-	if err != nil {
-		return nil, err
-	}
-	c := &Consul{
-		Host: addrs.At(0, 1, consulPort), token: o.Token, addrs: addrs, binary: binary, dir: dir,
-		http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
-	}
+	c := &Consul{server: s, token: o.Token}
+	c.Host = c.addrs.At(0, 1, consulPort)
 	c.URL = "http://" + c.Host
-	if err = c.configure(o, addrs.Addr(0, 1).String()); err == nil {
+	c.args, c.ready = []string{"agent", "-config-file", filepath.Join(dir, "config.json")}, c.knowsItself
+	if err = c.configure(o, c.addrs.Addr(0, 1).String()); err == nil {
 		err = c.Start(ctx)
 	}
 	if err != nil {
@@ -103,19 +90,8 @@ func (c *Consul) configure(o ConsulOptions, address string) error {
 	return os.WriteFile(filepath.Join(c.dir, "config.json"), text, 0o600)
 }
 
-// Start runs the server again after Kill, with the data that it had.
-func (c *Consul) Start(ctx context.Context) error {
-	args := []string{"agent", "-config-file", filepath.Join(c.dir, "config.json")}
-	p, err := launch(ctx, filepath.Join(c.dir, "consul.log"), c.binary, args, c.ready)
-	if err != nil {
-		return fmt.Errorf("consul: %w", err)
-	}
-	c.process = p
-	return nil
-}
-
-// ready: there is a leader, which knows itself.
-func (c *Consul) ready(ctx context.Context) error {
+// knowsItself: there is a leader, too.
+func (c *Consul) knowsItself(ctx context.Context) error {
 	var services map[string][]string
 	if err := c.Get(ctx, "/v1/catalog/services", &services); err != nil {
 		return err
@@ -124,26 +100,6 @@ func (c *Consul) ready(ctx context.Context) error {
 		return errors.New("it does not know itself yet")
 	}
 	return nil
-}
-
-// Kill ends the server without notice; its data stays.
-func (c *Consul) Kill() { c.process.kill() }
-
-// Forget removes the data of a server that was killed: it starts empty.
-func (c *Consul) Forget(t testing.TB) {
-	t.Helper()
-	if err := os.RemoveAll(filepath.Join(c.dir, "data")); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Close ends the server.
-func (c *Consul) Close() {
-	if c.process != nil {
-		c.process.kill()
-	}
-	_ = c.addrs.Close() // the lock goes with the process at the latest
-	c.http.CloseIdleConnections()
 }
 
 // Get asks for something with the operator's token.

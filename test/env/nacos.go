@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/isthmus-mesh/isthmus/test/envoy/envoytest"
 )
 
 // NacosVar is the environment variable that holds the path of the program that runs a Nacos server, as test/tools/nacos/launch does.
@@ -30,16 +28,9 @@ type NacosOptions struct {
 	Config   map[string]string // more properties
 }
 
-// Nacos is a Nacos server with a data folder of its own. It takes 10 s to start, and 30 on a busy machine.
-type Nacos struct {
-	URL  string // of its HTTP API, with the context path
-	Host string // "host:port" of that; gRPC is 1000 above
-
-	binary, dir string
-	process     *process
-	addrs       *envoytest.Loopback
-	http        *http.Client
-}
+// Nacos is a Nacos server with a data folder of its own. It takes 10 s to start, and 30 on a busy machine. The port for gRPC is 1000 above
+// that of Host; URL has the context path. When it is killed, what was registered as persistent stays.
+type Nacos struct{ server }
 
 // StartNacos runs a server for the length of a test.
 func StartNacos(t testing.TB, o NacosOptions) *Nacos {
@@ -54,21 +45,17 @@ func StartNacos(t testing.TB, o NacosOptions) *Nacos {
 
 // NewNacos runs a server that keeps its data in dir, until Close.
 func NewNacos(ctx context.Context, dir string, o NacosOptions) (*Nacos, error) {
-	binary, err := envoytest.Tool(ctx, "nacos", NacosVar)
+	s, err := newServer(ctx, "nacos", NacosVar, dir, nacosFirst)
 	if err != nil {
 		return nil, err
 	}
-	addrs, err := envoytest.ClaimLoopback(nacosFirst)
-	if err != nil {
-		return nil, err
-	}
-	host := addrs.Addr(0, 1)
+	n := &Nacos{s}
+	host := n.addrs.Addr(0, 1)
 	port := 20_000 + 10*int(host.As4()[1])
-	n := &Nacos{
-		Host: fmt.Sprintf("%s:%d", host, port), binary: binary, dir: dir, addrs: addrs,
-		http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
-	}
+	n.Host = fmt.Sprintf("%s:%d", host, port)
 	n.URL = "http://" + n.Host + "/nacos"
+	n.args = []string{dir}
+	n.ready = func(ctx context.Context) error { return answers(ctx, n.http, n.URL+"/v3/admin/core/state/readiness") }
 	err = n.configure(host.String(), port, o)
 	if err == nil {
 		err = n.Start(ctx)
@@ -97,38 +84,6 @@ func (n *Nacos) configure(host string, port int, o NacosOptions) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(conf, "application.properties"), []byte(settings), 0o600)
-}
-
-// Start runs the server again after Kill, with the data that it had.
-func (n *Nacos) Start(ctx context.Context) error {
-	p, err := launch(ctx, filepath.Join(n.dir, "nacos.log"), n.binary, []string{n.dir}, func(ctx context.Context) error {
-		return answers(ctx, n.http, n.URL+"/v3/admin/core/state/readiness")
-	})
-	if err != nil {
-		return fmt.Errorf("nacos: %w", err)
-	}
-	n.process = p
-	return nil
-}
-
-// Kill ends the server without notice. What was registered as persistent stays.
-func (n *Nacos) Kill() { n.process.kill() }
-
-// Forget removes the data of a server that was killed: it starts empty.
-func (n *Nacos) Forget(t testing.TB) {
-	t.Helper()
-	if err := os.RemoveAll(filepath.Join(n.dir, "data")); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Close ends the server.
-func (n *Nacos) Close() {
-	if n.process != nil {
-		n.process.kill()
-	}
-	_ = n.addrs.Close() // the lock goes with the process at the latest
-	n.http.CloseIdleConnections()
 }
 
 // Do makes a request of the HTTP API, as the server itself would. into takes the data of the answer; it may be nil.
