@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -155,6 +157,10 @@ func TestRealRestart(t *testing.T) {
 	wrong.await("the credentials are named", func() bool { return strings.Contains(wrong.status.Err, "password is wrong") })
 	nobody := start(t, Options{Name: "nobody", Spec: spec})
 	nobody.await("the credentials are named", func() bool { return strings.Contains(nobody.status.Err, "the credentials are not accepted") })
+	partly := start(t, Options{Name: "partly", Spec: realSpec(at, "public", "secret"), Access: publicReader(t, at)})
+	partly.awaitServices(append(before, "DEFAULT_GROUP@@s20")...)
+	partly.awaitState(model.StateLive)
+	partly.awaitProblem(scope{"secret", defaultGroup}.String(), "the server says 403")
 
 	at.Kill()
 	out.awaitState(model.StateStale)
@@ -172,22 +178,47 @@ func TestRealRestart(t *testing.T) {
 	out.awaitServices(append(after, "DEFAULT_GROUP@@s19: 10.0.3.1:80 healthy, 10.0.3.2:80 healthy")...)
 }
 
-// patientRegistrant waits until a server that has just started knows its users.
-func patientRegistrant(t *testing.T, at *env.Nacos, password string) *registrant {
+// publicReader makes a user who may read one namespace of two.
+func publicReader(t *testing.T, at *env.Nacos) foreign.Access {
+	t.Helper()
+	for _, r := range []struct {
+		path string
+		form url.Values
+	}{
+		{"/v3/auth/user", url.Values{"username": {"partly"}, "password": {"opensesame-2"}}},
+		{"/v3/auth/role", url.Values{"username": {"partly"}, "role": {"public-reader"}}},
+		{"/v3/auth/permission", url.Values{"role": {"public-reader"}, "resource": {"public:*:*"}, "action": {"r"}}},
+	} {
+		repeat(t, func(ctx context.Context) error { return at.Do(ctx, http.MethodPost, r.path, r.form, nil) })
+	}
+	return foreign.Access{Username: "partly", Password: "opensesame-2"}
+}
+
+// repeat tries until something works, since servers know users and roles only after some seconds.
+func repeat(t *testing.T, do func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
-	to, err := parseServer(at.Host, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for {
-		a := newAuth(foreign.Access{Username: "nacos", Password: password}, httpClient(nil), "/nacos", false, defaultTiming, time.Now)
-		if err = a.ensure(ctx, to); err == nil {
-			return newRegistrant(t, at, password)
+		err := do(ctx)
+		if err == nil {
+			return
 		}
 		if sleep(ctx, 500*time.Millisecond) != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// patientRegistrant waits until a server that has just started knows its users.
+func patientRegistrant(t *testing.T, at *env.Nacos, password string) *registrant {
+	t.Helper()
+	to, err := parseServer(at.Host, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repeat(t, func(ctx context.Context) error {
+		return newAuth(foreign.Access{Username: "nacos", Password: password}, httpClient(nil), "/nacos", false, defaultTiming, time.Now).ensure(ctx, to)
+	})
+	return newRegistrant(t, at, password)
 }
