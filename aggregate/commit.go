@@ -246,9 +246,7 @@ func (c *Controller) refreshConfigs() []*model.Config {
 				strings.Compare(x.Name, y.Name), strings.Compare(a, b))
 		})
 		for _, k := range keys {
-			if cfg := sh.configs[k]; !meshWide(cfg) {
-				out = append(out, cfg)
-			}
+			out = append(out, sh.configs[k])
 		}
 	}
 	return out

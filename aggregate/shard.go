@@ -235,11 +235,11 @@ func (s *state) markSelecting(id rowID, w *model.Workload) {
 }
 
 func (s *state) config(sh *shard, c *model.Config, n int) {
+	s.configs = true
 	if meshWide(c) {
 		s.mesh = true
 		return
 	}
-	s.configs = true
 	if !c.NotServed {
 		return
 	}

@@ -11,27 +11,28 @@ import (
 
 // Codes of findings about objects together; those of single objects are in clusters/kube/validate. They are stable.
 const (
-	CodeNotServed      = "NotServed"      // a field, or the whole object, has no effect in this version
-	CodeRefused        = "Refused"        // an older version of the object is in force
-	CodeConflict       = "Conflict"       // another object is used instead of it, or of a part of it
-	CodeUnknownHost    = "UnknownHost"    // no service has the host
-	CodeTooManyServers = "TooManyServers" // there are more servers of Gateways than are served
-	CodeNotExported    = "NotExported"    // a service has the host, but is not exported to the namespace
-	CodeUnknownPort    = "UnknownPort"    // the service has no such port
-	CodeUnknownSubset  = "UnknownSubset"  // no DestinationRule has such a subset
-	CodeEmptySubset    = "EmptySubset"    // no endpoint has the labels of the subset
-	CodeUnknownGate    = "UnknownGateway" // there is no such Gateway
-	CodeHostNotThere   = "HostNotOnGateway"
-	CodeUnclaimed      = "HostOfNoService" // routes for a host that no service has: sidecars serve it at port 80
-	CodeNoImport       = "ImportsNothing"  // a Sidecar imports a host that no service has
-	CodeNoEndpoints    = "NoEndpoints"     // a ServiceEntry with endpoints to be selected, or a FederatedService, has none
-	CodeOtherProtocol  = "OtherProtocol"   // a source of a FederatedService speaks another protocol than the service
-	CodeSourceEmpty    = "SourceEmpty"     // a source of a FederatedService gives no endpoint
-	CodeHostElsewhere  = "HostElsewhere"   // to some proxies the host of a FederatedService means another service
-	CodeIneffective    = "Ineffective"     // the field does nothing beside others that there are
-	CodeNoRoutes       = "NoRoutes"        // a server of a Gateway for which no VirtualService has routes
-	CodePortConflict   = "PortConflict"    // two servers can't share a port
-	CodeHostTaken      = "HostTaken"       // another server with TLS has the host at the port
+	CodeNotServed       = "NotServed"      // a field, or the whole object, has no effect in this version
+	CodeRefused         = "Refused"        // an older version of the object is in force
+	CodeConflict        = "Conflict"       // another object is used instead of it, or of a part of it
+	CodeUnknownHost     = "UnknownHost"    // no service has the host
+	CodeTooManyServers  = "TooManyServers" // there are more servers of Gateways than are served
+	CodeNotExported     = "NotExported"    // a service has the host, but is not exported to the namespace
+	CodeUnknownPort     = "UnknownPort"    // the service has no such port
+	CodeUnknownSubset   = "UnknownSubset"  // no DestinationRule has such a subset
+	CodeEmptySubset     = "EmptySubset"    // no endpoint has the labels of the subset
+	CodeUnknownGate     = "UnknownGateway" // there is no such Gateway
+	CodeHostNotThere    = "HostNotOnGateway"
+	CodeUnclaimed       = "HostOfNoService" // routes for a host that no service has: sidecars serve it at port 80
+	CodeUnknownProvider = "UnknownProvider" // MeshConfig has no such provider, or none for that
+	CodeNoImport        = "ImportsNothing"  // a Sidecar imports a host that no service has
+	CodeNoEndpoints     = "NoEndpoints"     // a ServiceEntry with endpoints to be selected, or a FederatedService, has none
+	CodeOtherProtocol   = "OtherProtocol"   // a source of a FederatedService speaks another protocol than the service
+	CodeSourceEmpty     = "SourceEmpty"     // a source of a FederatedService gives no endpoint
+	CodeHostElsewhere   = "HostElsewhere"   // to some proxies the host of a FederatedService means another service
+	CodeIneffective     = "Ineffective"     // the field does nothing beside others that there are
+	CodeNoRoutes        = "NoRoutes"        // a server of a Gateway for which no VirtualService has routes
+	CodePortConflict    = "PortConflict"    // two servers can't share a port
+	CodeHostTaken       = "HostTaken"       // another server with TLS has the host at the port
 )
 
 // Finding is something about one object, and where the object is from.
@@ -43,7 +44,7 @@ type Finding struct {
 // Findings gives all findings of a snapshot, by object, those of one object by severity.
 func Findings(pc *pushcontext.PushContext) []Finding {
 	a := &analysis{pc: pc}
-	for _, look := range []func(){a.objects, a.conflicts, a.virtualServices, a.destinationRules, a.gateways, a.sidecars, a.services, a.federated} {
+	for _, look := range []func(){a.objects, a.conflicts, a.virtualServices, a.destinationRules, a.gateways, a.sidecars, a.providers, a.services, a.federated} {
 		look()
 	}
 	slices.SortFunc(a.found, compare)
@@ -66,7 +67,8 @@ type analysis struct {
 
 // host gives the services of a host as objects name it: case does not count.
 func (a *analysis) host(name string) *pushcontext.HostView {
-	if h := a.pc.Host(name); h != nil {
+	lower := strings.ToLower(name)
+	if h := cmp.Or(a.pc.Host(name), a.pc.Host(lower)); h != nil {
 		return h
 	}
 	if a.capitals == nil {
@@ -77,7 +79,7 @@ func (a *analysis) host(name string) *pushcontext.HostView {
 			}
 		}
 	}
-	return a.capitals[strings.ToLower(name)]
+	return a.capitals[lower]
 }
 
 func (a *analysis) add(of model.Source, f model.Finding) {

@@ -78,6 +78,10 @@ func snapshot(t *testing.T, a *txtar.Archive) *pushcontext.PushContext {
 		if err := os.WriteFile(path, f.Data, 0o600); err != nil {
 			t.Fatal(err)
 		}
+		if f.Name == file.MeshFile {
+			c.Attach(file.NewMesh(file.Options{Dir: dir, Cluster: "c1"}))
+			continue
+		}
 		attached[filepath.Dir(f.Name)] = true
 	}
 	for cluster := range attached {

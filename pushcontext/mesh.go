@@ -45,3 +45,22 @@ func (m *MeshView) HasGateway(network string) bool {
 	_, ok := slices.BinarySearch(m.GatewayNetworks, network)
 	return ok
 }
+
+// Provider gives an extension provider, nil if there is none. Two are there unless they are configured: "envoy" logs to the
+// standard output, "prometheus" collects metrics.
+func (m *MeshView) Provider(name string) *meshconfig.MeshConfig_ExtensionProvider {
+	for _, p := range m.Config.GetExtensionProviders() {
+		if p.GetName() == name {
+			return p
+		}
+	}
+	switch name {
+	case "prometheus":
+		return &meshconfig.MeshConfig_ExtensionProvider{Name: name, Provider: &meshconfig.MeshConfig_ExtensionProvider_Prometheus{
+			Prometheus: &meshconfig.MeshConfig_ExtensionProvider_PrometheusMetricsProvider{}}}
+	case "envoy":
+		return &meshconfig.MeshConfig_ExtensionProvider{Name: name, Provider: &meshconfig.MeshConfig_ExtensionProvider_EnvoyFileAccessLog{
+			EnvoyFileAccessLog: &meshconfig.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider{Path: "/dev/stdout"}}}
+	}
+	return nil
+}

@@ -18,7 +18,7 @@ type PushContext struct {
 	Shards   []ShardInfo // by key
 	// Networks are those that are entered through gateways, with names resolved. A service holds those it needs.
 	Networks Networks
-	Configs  []*model.Config // configuration objects other than the mesh's own, by shard, kind, namespace, name
+	Configs  []*model.Config // configuration objects, the mesh's own too, by shard, kind, namespace, name
 	// VirtualServices are all in force, oldest first, those too that no proxy is sent anything of.
 	VirtualServices []*VirtualService
 	// Conflicts are configuration objects that are not used, wholly or in part, in favour of others. Those of

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/clusters/kube/validate"
 )
 
 // MeshSettings are mesh-wide settings of one kind.
@@ -27,10 +28,14 @@ type MeshSettings struct {
 
 // Row is the row of the settings in force.
 func (s *MeshSettings) Row(name string, created time.Time, src model.Source) *model.Config {
+	ref := model.ObjectKey{Kind: s.Kind, Name: name}
 	row := &model.Config{Kind: s.Kind, Name: name, Spec: s.Message, Created: created, Source: src}
 	for _, f := range notServedFields(s.Kind, s.Message.ProtoReflect()) {
-		row.Findings = append(row.Findings, f.finding(model.ObjectKey{Kind: s.Kind, Name: name}))
+		row.Findings = append(row.Findings, f.finding(ref))
 		row.NotServedFields = append(row.NotServedFields, f.Field)
+	}
+	if m, ok := s.Message.(*meshconfig.MeshConfig); ok {
+		row.Findings = append(row.Findings, validate.Mesh(ref, m)...)
 	}
 	return row
 }

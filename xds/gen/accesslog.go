@@ -88,7 +88,7 @@ func loggers(m *pushcontext.MeshView, provider string, k kind) []*accesslogv3.Ac
 	if provider == legacyLog {
 		return legacyLoggers(m.Config, k)
 	}
-	switch x := providerNamed(m, provider).GetProvider().(type) {
+	switch x := m.Provider(provider).GetProvider().(type) {
 	case *meshconfig.MeshConfig_ExtensionProvider_EnvoyFileAccessLog:
 		return fileLogger(x.EnvoyFileAccessLog.GetPath(), fileFormat(x.EnvoyFileAccessLog))
 	case *meshconfig.MeshConfig_ExtensionProvider_EnvoyHttpAls:
@@ -150,7 +150,7 @@ func telemetryLog(c *grpcv3.CommonGrpcAccessLogConfig, f *meshconfig.MeshConfig_
 	//lint:ignore SA1019 older Envoys know no other
 	out := &otelv3.OpenTelemetryAccessLogConfig{CommonConfig: c}
 	text := f.GetText()
-	if text == "" || !formats(text) {
+	if text == "" || !model.ValidFormat(text) {
 		text = defaultText
 	}
 	out.Body = telemetryText(text)

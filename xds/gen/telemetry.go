@@ -3,7 +3,6 @@ package gen
 import (
 	"slices"
 
-	meshconfig "istio.io/api/mesh/v1alpha1"
 	telemetryv1 "istio.io/api/telemetry/v1alpha1"
 
 	"github.com/isthmus-mesh/isthmus/pushcontext"
@@ -96,23 +95,4 @@ func refNames(list []*telemetryv1.ProviderRef) (out []string) {
 		}
 	}
 	return out
-}
-
-// providerNamed gives an extension provider, nil if there is none. Two are there unless they are configured: "envoy" logs to the
-// standard output, "prometheus" collects metrics.
-func providerNamed(m *pushcontext.MeshView, name string) *meshconfig.MeshConfig_ExtensionProvider {
-	for _, p := range m.Config.GetExtensionProviders() {
-		if p.GetName() == name {
-			return p
-		}
-	}
-	switch name {
-	case "prometheus":
-		return &meshconfig.MeshConfig_ExtensionProvider{Name: name, Provider: &meshconfig.MeshConfig_ExtensionProvider_Prometheus{
-			Prometheus: &meshconfig.MeshConfig_ExtensionProvider_PrometheusMetricsProvider{}}}
-	case "envoy":
-		return &meshconfig.MeshConfig_ExtensionProvider{Name: name, Provider: &meshconfig.MeshConfig_ExtensionProvider_EnvoyFileAccessLog{
-			EnvoyFileAccessLog: &meshconfig.MeshConfig_ExtensionProvider_EnvoyFileAccessLogProvider{Path: standardOutput}}}
-	}
-	return nil
 }

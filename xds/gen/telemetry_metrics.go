@@ -71,7 +71,7 @@ func countsFor(m *pushcontext.MeshView, names []string, none bool) bool {
 	if len(names) == 0 {
 		return none
 	}
-	return slices.ContainsFunc(names, func(n string) bool { return providerNamed(m, n).GetPrometheus() != nil })
+	return slices.ContainsFunc(names, func(n string) bool { return m.Provider(n).GetPrometheus() != nil })
 }
 
 func telemetryOf(c Class) []*pushcontext.Telemetry {

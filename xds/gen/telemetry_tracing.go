@@ -20,6 +20,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	telemetryv1 "istio.io/api/telemetry/v1alpha1"
 
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
@@ -103,7 +104,7 @@ func tracing(t traced, said bool, c Class, m *pushcontext.MeshView) *hcmv3.HttpC
 	case !said:
 		out.CustomTags = meshTags(own.GetCustomTags())
 	default:
-		p := providerNamed(m, t.provider)
+		p := m.Provider(t.provider)
 		if out.Provider = tracer(p, m); out.Provider == nil {
 			return nil
 		}
@@ -186,7 +187,7 @@ func customTags(tags map[string]*telemetryv1.Tracing_CustomTag) (out []*tracingv
 		case *telemetryv1.Tracing_CustomTag_Header:
 			t.Type = headerTag(x.Header.GetName(), x.Header.GetDefaultValue())
 		case *telemetryv1.Tracing_CustomTag_Formatter:
-			if formats(x.Formatter.GetValue()) {
+			if model.ValidFormat(x.Formatter.GetValue()) {
 				t.Type = &tracingv3.CustomTag_Value{Value: x.Formatter.GetValue()}
 			}
 		}
@@ -276,7 +277,7 @@ func providerHeaders(list []*meshconfig.MeshConfig_ExtensionProvider_HttpHeader)
 			value = strings.ReplaceAll(value, "%", "%%")
 		}
 		o := &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: h.GetName(), Value: value}, AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD}
-		if settableHeader(h.GetName()) && o.Validate() == nil && formats(value) {
+		if settableHeader(h.GetName()) && o.Validate() == nil && model.ValidFormat(value) {
 			out = append(out, o)
 		}
 	}

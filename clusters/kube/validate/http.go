@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
 func httpRoutes(c *checker, s *networking.VirtualService) {
@@ -339,8 +341,8 @@ func cors(c *checker, p *networking.CorsPolicy) {
 	}
 }
 
-// substituted are commands of Envoy's substitution format.
-var substituted = regexp.MustCompile(`%[A-Z][A-Z0-9_]*(\([^()]*\))?(:[0-9]+)?%`)
+// balanced is a value whose percent signs are doubled or around something.
+var balanced = regexp.MustCompile(`^([^%]|%%|%[^%(]+(\([^)]*\) *)?%)*$`)
 
 func headers(c *checker, h *networking.Headers) {
 	for _, x := range []struct {
@@ -356,8 +358,11 @@ func headers(c *checker, h *networking.Headers) {
 				f := at.at(m.field + "[" + k + "]")
 				f.header(k)
 				f.unless(!strings.ContainsAny(m.values[k], "\r\n\x00"), CodeHeader, "the value has a line break in it")
-				if odd := strings.ReplaceAll(substituted.ReplaceAllString(m.values[k], ""), "%%", ""); strings.Contains(odd, "%") {
-					f.warn(CodeHeader, "a %% begins no command of the substitution format, so the whole value is sent as it is: write %%%% for a percent sign")
+				switch v := m.values[k]; {
+				case !balanced.MatchString(v):
+					f.refuse(CodeHeader, "a %% is left over: write %%%% for a percent sign")
+				case !model.ValidHeaderFormat(v):
+					f.warn(CodeHeader, "a %% begins no command of the substitution format that proxies know, so the whole value is sent as it is: write %%%% for a percent sign")
 				}
 			}
 		}

@@ -8,7 +8,6 @@ import (
 
 	networking "istio.io/api/networking/v1alpha3"
 	networkingv1beta1 "istio.io/api/networking/v1beta1"
-	telemetry "istio.io/api/telemetry/v1alpha1"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
@@ -133,63 +132,5 @@ func proxyConfig(c *checker, p *networkingv1beta1.ProxyConfig) {
 	}
 	for _, k := range sorted(p.EnvironmentVariables) {
 		c.at("environmentVariables").unless(k != "" && !strings.ContainsAny(k, "=\x00"), CodeName, "%q is not the name of a variable", k)
-	}
-}
-
-func telemetryObject(c *checker, t *telemetry.Telemetry) {
-	c.at("selector.matchLabels").selector(t.GetSelector().GetMatchLabels())
-	c.unless(t.Selector == nil || t.TargetRef == nil && len(t.TargetRefs) == 0, CodeExclusive, "selector and targetRefs exclude each other: keep one of them")
-	for i, x := range t.Tracing {
-		at := c.item("tracing", i)
-		at.at("providers").unless(len(x.Providers) <= 1, CodeExclusive, "a proxy traces to one provider only")
-		providers(at, x.Providers)
-		if x.RandomSamplingPercentage != nil {
-			at.at("randomSamplingPercentage").percent(x.RandomSamplingPercentage.Value)
-		}
-		for _, k := range sorted(x.CustomTags) {
-			customTag(at.at("customTags["+k+"]"), x.CustomTags[k])
-		}
-	}
-	for i, x := range t.Metrics {
-		at := c.item("metrics", i)
-		providers(at, x.Providers)
-		for j, o := range x.Overrides {
-			for _, k := range sorted(o.TagOverrides) {
-				tag := o.TagOverrides[k]
-				f := at.item("overrides", j).at("tagOverrides[" + k + "]")
-				f.unless(tag.GetOperation() == telemetry.MetricsOverrides_TagOverride_REMOVE || tag.GetValue() != "", CodeRequired, "UPSERT needs a value")
-				f.unless(tag.GetOperation() == telemetry.MetricsOverrides_TagOverride_UPSERT || tag.GetValue() == "", CodeExclusive, "REMOVE has no value")
-				if v := tag.GetValue(); v != "" && !model.ValidExpression(v) {
-					f.warn(CodeIneffective, "proxies can't read its value, so the tag stays as it is: write an expression of CEL, without macros")
-				}
-			}
-		}
-	}
-	for i, x := range t.AccessLogging {
-		at := c.item("accessLogging", i)
-		providers(at, x.Providers)
-		if x.Filter != nil {
-			f := at.at("filter.expression")
-			if f.unless(x.Filter.Expression != "", CodeRequired, "it has no expression") && !model.ValidExpression(x.Filter.Expression) {
-				f.warn(CodeIneffective, "proxies can't read it, so the log is left out: write an expression of CEL, without macros")
-			}
-		}
-	}
-}
-
-func providers(c *checker, list []*telemetry.ProviderRef) {
-	for i, p := range list {
-		c.item("providers", i).unless(p.GetName() != "", CodeRequired, "the provider has no name")
-	}
-}
-
-func customTag(c *checker, t *telemetry.Tracing_CustomTag) {
-	switch x := t.GetType().(type) {
-	case nil:
-		c.refuse(CodeRequired, "it says not where its value is from: give it one of literal, environment, header and formatter")
-	case *telemetry.Tracing_CustomTag_Environment:
-		c.unless(x.Environment.GetName() != "", CodeRequired, "it names no variable")
-	case *telemetry.Tracing_CustomTag_Header:
-		c.header(x.Header.GetName())
 	}
 }
