@@ -3,7 +3,6 @@ package client
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
 	networking "istio.io/api/networking/v1alpha3"
@@ -34,7 +33,7 @@ func BenchmarkListSentAgain(b *testing.B) {
 		f.kind.asked, f.answered = 1, true
 		r.take(f, &message{url: f.url, full: true, resources: list})
 		r.settle(f.kind, false)
-		r.reconcile(f.kind, time.Time{})
+		r.reconcile(f.kind)
 	}
 	push()
 	r.sync()

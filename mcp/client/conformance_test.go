@@ -17,7 +17,7 @@ import (
 )
 
 // quick are times for tests that do not look at them.
-var quick = client.Timing{Empty: time.Millisecond, Retry: time.Millisecond, RetryMax: 20 * time.Millisecond}
+var quick = client.Timing{Retry: time.Millisecond, RetryMax: 20 * time.Millisecond}
 
 // source is a server with a ServiceEntry for each service.
 type source struct {

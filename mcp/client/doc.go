@@ -7,11 +7,10 @@
 // is used.
 //
 // What a server said last stays while there is no contact. After a reconnect each kind is compared with what the server then
-// says, as soon as it has said all of it, so what was deleted meanwhile goes, and nothing else does.
+// says, as soon as it has said all of it, so what was deleted meanwhile goes, and nothing else does. Whether that is believed of a
+// server that may just have started is not decided here, but by what wraps the registry (clusters/holdback).
 //
 //   - A kind may be known to the server under an older version: these are asked for when the newer one is empty.
-//   - A server that says right after a reconnect that it has none of a kind of which it had some is believed some seconds
-//     later, if it still says so.
 //   - A kind that the server never answers for is not waited for longer than the others.
 //
 // Left out are what this hub has passed on itself (mcp.ViaAnnotation), objects of another revision (label istio.io/rev), and the

@@ -39,6 +39,11 @@ type stage struct {
 // play runs a scenario over each of the two protocols.
 func play(t *testing.T, prepare func(*testing.T, *mcptest.Server, *client.Options), scenario func(*testing.T, *stage)) {
 	t.Helper()
+	playWrapped(t, func(r model.Registry) model.Registry { return r }, prepare, scenario)
+}
+
+func playWrapped(t *testing.T, wrap func(model.Registry) model.Registry, prepare func(*testing.T, *mcptest.Server, *client.Options), scenario func(*testing.T, *stage)) {
+	t.Helper()
 	for name, full := range map[string]bool{"delta": false, "state of the world": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,7 +52,7 @@ func play(t *testing.T, prepare func(*testing.T, *mcptest.Server, *client.Option
 				s.Misbehave(func(f *mcptest.Faults) { f.NoDelta = full })
 				o := client.Options{Name: "up", Addresses: []string{"a:1"}, Dial: s.Dial, Log: slog.New(slog.DiscardHandler), Jitter: func(d time.Duration) time.Duration { return d }}
 				prepare(t, s, &o)
-				st := &stage{running: run(t, o), server: s, full: full}
+				st := &stage{running: runRegistry(t, wrap(client.New(o))), server: s, full: full}
 				scenario(t, st)
 				st.stop()
 			})
@@ -174,33 +179,6 @@ func TestReconnectSaysWhatItHas(t *testing.T) {
 			}
 		}
 		t.Error("ServiceEntries were not asked for again")
-	})
-}
-
-// A server that comes back empty is believed after some seconds; during a stream, at once.
-func TestEmptyPushAfterRestart(t *testing.T) {
-	t.Parallel()
-	play(t, func(t *testing.T, s *mcptest.Server, _ *client.Options) {
-		s.Set("ServiceEntry", se("pay", "10.1.0.1"))
-		s.Set("VirtualService", vs("pay", "pay.example.com"))
-	}, func(t *testing.T, s *stage) {
-		s.state(model.StateLive)
-		s.server.Down()
-		s.server.Misbehave(func(f *mcptest.Faults) { f.Empty = true })
-		s.server.Up()
-		s.problem("ServiceEntry", "right after it was connected to")
-		s.problem("VirtualService", "right after it was connected to")
-		s.host("pay.example.com", "10.1.0.1")
-		s.server.Misbehave(func(f *mcptest.Faults) { f.Empty = false }) // it has read its sources now
-		s.server.Push("ServiceEntry")
-		s.await("no problem with ServiceEntries", func() bool {
-			return len(s.status.Problems) == 1 && s.status.Problems[0].Item == "VirtualService"
-		})
-		s.host("pay.example.com", "10.1.0.1")
-		s.config("VirtualService", "shop/pay")
-		s.noConfig("VirtualService", "shop/pay") // 10 s later
-		s.server.Delete("ServiceEntry", "shop/pay.example.com")
-		s.noHost("pay.example.com")
 	})
 }
 

@@ -74,9 +74,14 @@ type running struct {
 
 func run(t *testing.T, o client.Options) *running {
 	t.Helper()
+	return runRegistry(t, client.New(o))
+}
+
+func runRegistry(t *testing.T, reg model.Registry) *running {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &running{sink: &sink{rows: map[model.RowKey]model.Object{}, changed: make(chan struct{})}, t: t, cancel: cancel, done: make(chan error, 1)}
-	go func() { r.done <- client.New(o).Run(ctx, r.sink) }()
+	go func() { r.done <- reg.Run(ctx, r.sink) }()
 	t.Cleanup(r.stop)
 	return r
 }

@@ -1,8 +1,6 @@
 package client
 
 import (
-	"time"
-
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
 	"github.com/isthmus-mesh/isthmus/mcp"
@@ -17,10 +15,8 @@ type kind struct {
 	touched map[string]struct{} // names of what may differ from that
 
 	// Of the stream at hand.
-	asked   int       // so many of the feeds
-	settled bool      // all that were asked for have answered, and one of them has something or all are asked for
-	doubt   bool      // nothing has been put in force in this stream, and there was something before
-	held    time.Time // until when an empty kind is not believed; zero if it is not in doubt
+	asked   int  // so many of the feeds
+	settled bool // all that were asked for have answered, and one of them has something or all are asked for
 }
 
 // feed is one type URL.
@@ -53,8 +49,8 @@ func newKinds() (kinds []*kind, byURL map[string]*feed) {
 }
 
 // begin forgets what was of the stream before.
-func (k *kind) begin(again bool) {
-	k.asked, k.settled, k.doubt, k.held = 0, false, again && len(k.applied) > 0, time.Time{}
+func (k *kind) begin() {
+	k.asked, k.settled = 0, false
 	for _, f := range k.feeds {
 		f.answered, f.accepted, f.refusals = false, "", 0
 	}
@@ -94,18 +90,6 @@ func (k *kind) find(name string) *item {
 		}
 	}
 	return nil
-}
-
-// empty reports whether nothing is to be in force.
-func (k *kind) empty() bool {
-	for _, f := range k.feeds {
-		for _, it := range f.objects {
-			if it.skip == skipNot {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // change makes what the server has what is in force, and gives the difference.

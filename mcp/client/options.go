@@ -53,7 +53,6 @@ type Limits struct {
 type Timing struct {
 	Connect  time.Duration // until there is a stream; 10s
 	Answer   time.Duration // how long kinds without an answer are waited for once no other kind is answered any more; 30s
-	Empty    time.Duration // how long a server must insist, right after a reconnect, that a kind is empty; 10s
 	Retry    time.Duration // before another try; 500ms, and half as long again for each that fails
 	RetryMax time.Duration // 60s
 }
@@ -64,7 +63,7 @@ func (o Options) withDefaults() Options {
 	o.Revision = cmp.Or(o.Revision, "default")
 	o.Limits = Limits{cmp.Or(o.Limits.MessageBytes, 256<<20), cmp.Or(o.Limits.Objects, 200_000)}
 	t := &o.Timing
-	t.Connect, t.Answer, t.Empty = cmp.Or(t.Connect, 10*time.Second), cmp.Or(t.Answer, 30*time.Second), cmp.Or(t.Empty, 10*time.Second)
+	t.Connect, t.Answer = cmp.Or(t.Connect, 10*time.Second), cmp.Or(t.Answer, 30*time.Second)
 	t.Retry, t.RetryMax = cmp.Or(t.Retry, 500*time.Millisecond), cmp.Or(t.RetryMax, time.Minute)
 	if o.Dial == nil {
 		o.Dial = func(ctx context.Context, address string) (net.Conn, error) {

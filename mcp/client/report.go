@@ -46,9 +46,6 @@ func (r *run) problems(now time.Time) (out []model.Problem) {
 		}
 	}
 	for _, k := range r.kinds {
-		if k.held.After(now) {
-			add(k.Name, "the server says right after it was connected to that there is none any more: the %d that there were stay until %s", len(k.applied), k.held.UTC().Format(time.RFC3339))
-		}
 		if r.live && !k.settled && r.enough(now) {
 			add(k.Name, "the server does not answer for this kind: what was known of it stays")
 		}

@@ -184,23 +184,9 @@ func (r *run) settle(k *kind, enough bool) {
 	}
 }
 
-// reconcile puts in force what the server says of a kind, once it has said all. That there is nothing any more is not
-// believed at once of a server that may just have started.
-func (r *run) reconcile(k *kind, now time.Time) {
-	if !k.settled {
-		return
-	}
-	if k.doubt && k.empty() {
-		if k.held.IsZero() {
-			k.held, r.news = now.Add(r.opts.Timing.Empty), true
-		}
-		if k.held.After(now) {
-			return
-		}
-	}
-	r.news = r.news || !k.held.IsZero()
-	k.doubt, k.held = false, time.Time{}
-	if len(k.touched) == 0 {
+// reconcile puts in force what the server says of a kind, once it has said all.
+func (r *run) reconcile(k *kind) {
+	if !k.settled || len(k.touched) == 0 {
 		return
 	}
 	events := r.store.Apply(k.change())

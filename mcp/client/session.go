@@ -169,7 +169,7 @@ func ended(ctx context.Context, err error) error {
 func (s *session) begin() {
 	s.answeredAt, s.pending = time.Now(), map[*feed]later{}
 	for _, k := range s.kinds {
-		k.begin(s.synced)
+		k.begin()
 		s.ask(k)
 	}
 }
@@ -207,7 +207,7 @@ func (s *session) handle(m *message) {
 	f.origin = s.address
 	s.ask(k)
 	s.settle(k, false)
-	s.reconcile(k, now)
+	s.reconcile(k)
 	t.refusals = append(t.refusals, s.refused(k, t.names)...)
 	s.answer(f, m, t, now)
 }
@@ -261,11 +261,8 @@ func (s *session) turn(now time.Time) (next time.Time) {
 	open := false
 	for _, k := range s.kinds {
 		s.settle(k, s.given && s.enough(now))
-		s.reconcile(k, now)
+		s.reconcile(k)
 		open = open || !k.settled
-		if k.held.After(now) && k.held.Before(next) {
-			next = k.held
-		}
 	}
 	if enough := s.answeredAt.Add(s.opts.Timing.Answer); open && enough.After(now) && enough.Before(next) {
 		next = enough
