@@ -23,7 +23,7 @@ const (
 	CodeUnknownGate     = "UnknownGateway" // there is no such Gateway
 	CodeHostNotThere    = "HostNotOnGateway"
 	CodeUnclaimed       = "HostOfNoService" // routes for a host that no service has: sidecars serve it at port 80
-	CodeUnknownProvider = "UnknownProvider" // MeshConfig has no such provider, or none for that
+	CodeUnknownProvider = "UnknownProvider" // MeshConfig has no such provider
 	CodeNoImport        = "ImportsNothing"  // a Sidecar imports a host that no service has
 	CodeNoEndpoints     = "NoEndpoints"     // a ServiceEntry with endpoints to be selected, or a FederatedService, has none
 	CodeOtherProtocol   = "OtherProtocol"   // a source of a FederatedService speaks another protocol than the service

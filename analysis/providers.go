@@ -62,17 +62,18 @@ func (a *analysis) named(c *model.Config, field string, names []string, u use) {
 		if name == "" || a.pc.Mesh == nil {
 			continue // told of the object itself
 		}
-		f := model.Finding{Code: CodeUnknownProvider, Severity: model.SeverityError, Field: fmt.Sprintf("%s[%d]", field, i)}
+		f := model.Finding{Code: CodeIneffective, Severity: model.SeverityWarning, Field: fmt.Sprintf("%s[%d]", field, i)}
 		p := a.pc.Mesh.Provider(name)
 		switch kind, _ := providerKind(p); {
 		case p == nil:
+			f.Code, f.Severity = CodeUnknownProvider, model.SeverityError
 			f.Message = fmt.Sprintf("MeshConfig has no provider %s among its extensionProviders: mend the name, or add it there", name)
 		case slices.Contains(u.kinds, kind):
 			continue
-		case slices.Contains(u.absent, kind):
-			f.Code, f.Severity = CodeNotServed, model.SeverityWarning
-			fallthrough
 		default:
+			if slices.Contains(u.absent, kind) {
+				f.Code = CodeNotServed
+			}
 			f.Message = fmt.Sprintf("the provider %s is of the kind %s, with which nothing is %s here: name one of %s", name, kind, u.what, strings.Join(u.kinds, ", "))
 		}
 		a.add(c.Source, f)

@@ -48,6 +48,7 @@ func findingCodes() []findingCode {
 		{analysis.CodeRefused, "an object has an error and is not in force; its last good version may be"},
 		{analysis.CodeConflict, "another object is used instead of this one, or of a part of it"},
 		{analysis.CodeUnknownHost, "no service has the host"},
+		{analysis.CodeUnknownProvider, "MeshConfig has no such provider"},
 		{analysis.CodeTooManyServers, "there are more servers with AUTO_PASSTHROUGH in the mesh than are served"},
 		{analysis.CodeNotExported, "a service has the host, but is not exported to the namespace, or not to all that the VirtualService is for"},
 		{analysis.CodeUnknownPort, "the service has no such port"},
