@@ -152,15 +152,14 @@ func locality(l model.Locality) *corev3.Locality {
 
 func (h host) encode() *endpointv3.LbEndpoint {
 	out := &endpointv3.LbEndpoint{HealthStatus: envoyHealth(h.health), LoadBalancingWeight: u32(clip(h.weight))}
-	addr := gatewayAddr(h.gateway)
 	if h.endpoint != nil {
-		addr, out.Metadata = h.endpoint.Addr, endpointMetadata(h.endpoint)
+		out.Metadata = endpointMetadata(h.endpoint)
 	} else {
 		out.Metadata = gatewayMetadata(h.gateway)
 	}
-	to := &endpointv3.Endpoint{Address: address(addr)}
+	to := &endpointv3.Endpoint{Address: address(h.addr())}
 	if h.second != nil {
-		to.AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{Address: address(h.second.Addr)}}
+		to.AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{Address: address(*h.second)}}
 	}
 	out.HostIdentifier = &endpointv3.LbEndpoint_Endpoint{Endpoint: to}
 	return out

@@ -12,6 +12,7 @@ type spread struct {
 	families bool // of both address families, behind one port
 	networks bool // on some network
 	gateways bool // on one that is entered through gateways
+	several  bool // dialled at other addresses from other networks
 }
 
 func spreadOf(v *pushcontext.ServiceView) spread {
@@ -32,6 +33,7 @@ func spreadAmong(ports []pushcontext.PortEndpoints, mesh *pushcontext.MeshView) 
 		for _, l := range p.Localities {
 			for _, e := range l.Endpoints {
 				out.networks = out.networks || e.Network != ""
+				out.several = out.several || e.Alternatives != nil
 				out.gateways = out.gateways || e.Network != "" && mesh.HasGateway(e.Network)
 			}
 		}
@@ -46,6 +48,9 @@ func (x spread) traits() (t Traits) {
 	}
 	if x.networks {
 		t |= TraitNetworkView
+	}
+	if x.several {
+		t |= TraitNetwork | TraitFamilies
 	}
 	if x.gateways {
 		t |= TraitNetwork | TraitFamilies | TraitTLS

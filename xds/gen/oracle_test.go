@@ -50,6 +50,10 @@ func (w *world) naive() map[string]uint64 {
 		}
 		weight := max(uint64(e.Weight), 1) * scale
 		to := sent{priority: w.priority(e), locality: e.Locality.String()}
+		if to.addr = w.alternative(e); to.addr != "" {
+			weights[to] += weight
+			continue
+		}
 		entries := w.of(func(g pushcontext.Gateway) bool { return g.Network == e.Network })
 		if e.Network == "" || e.Network == w.proxy.Network || len(entries) == 0 {
 			if e.Addr.Dialable() {
@@ -92,6 +96,24 @@ func (w *world) naive() map[string]uint64 {
 		}
 	}
 	return out
+}
+
+// alternative is the endpoint's address for the proxy's network, else the one for all others, if the proxy speaks its family; "" if it
+// has none, or the proxy is on the same network, or on none.
+func (w *world) alternative(e *model.Endpoint) (addr string) {
+	if e.Alternatives == nil || w.proxy.Network == "" || w.proxy.Network == e.Network {
+		return ""
+	}
+	for _, network := range []string{"*", w.proxy.Network} {
+		for _, a := range *e.Alternatives {
+			if a.Network == network {
+				if addr = netip.AddrPortFrom(a.IP, a.Port).String(); a.IP.Is4() && !w.proxy.IPv4 || a.IP.Is6() && !w.proxy.IPv6 {
+					addr = ""
+				}
+			}
+		}
+	}
+	return addr
 }
 
 func (w *world) of(keep func(pushcontext.Gateway) bool) (out []pushcontext.Gateway) {
@@ -271,9 +293,25 @@ func randomWorld(r *rand.Rand) *world {
 		}
 		e.Labels = pick(r, nil, model.Labels{"tier": "gold"}, model.Labels{"tier": "silver"})
 		e.MTLS = pick(r, model.MTLSPermissive, model.MTLSPermissive, model.MTLSStrict, model.MTLSDisabled)
+		if r.IntN(3) == 0 {
+			e.Alternatives = randomAlternatives(r, i+1)
+		}
 		w.endpoints = append(w.endpoints, e)
 	}
 	return w
+}
+
+// randomAlternatives are those of the nth endpoint.
+func randomAlternatives(r *rand.Rand, n int) *model.Alternatives {
+	var out model.Alternatives
+	for i, network := range []string{"n1", "n2", "n3", "*"} {
+		if r.IntN(2) == 0 {
+			continue
+		}
+		ip := pick(r, fmt.Sprintf("198.51.%d.%d", i, n), fmt.Sprintf("198.51.%d.%d", i, n), fmt.Sprintf("2001:db8:%d::%d", i+1, n))
+		out = append(out, model.Alternative{Network: network, IP: netip.MustParseAddr(ip), Port: pick[uint16](r, 80, 8080), Name: "wan"})
+	}
+	return &out
 }
 
 // view is the world as the merge gives it.
@@ -295,12 +333,12 @@ func (w *world) view() *pushcontext.ServiceView {
 	return underRules(cart(w.endpoints...), rule).view(newMesh(func(m *settings) { m.gateways = w.gateways }))
 }
 
-// TestSelectEqualsNaiveOracle: whatever the networks, gateways, families, localities, modes of mutual
+// TestSelectEqualsNaiveOracle: whatever the networks, gateways, alternatives, families, localities, modes of mutual
 // TLS and subsets, what is sent is what the plain reading of the rules gives, to the last weight.
 func TestSelectEqualsNaiveOracle(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(2, 71))
-	through, mixed, divided := 0, 0, 0
+	through, mixed, divided, elsewhere := 0, 0, 0, 0
 	for i := range 4_000 {
 		w := randomWorld(rnd)
 		all := assignmentsOf(t, w.view(), w.proxy)
@@ -316,6 +354,9 @@ func TestSelectEqualsNaiveOracle(t *testing.T) {
 		}
 		w.subset = nil
 		got := check("outbound|80||cart.shop.svc.cluster.local")
+		if strings.Contains(fmt.Sprint(got), "198.51.") {
+			elsewhere++
+		}
 		if strings.Contains(fmt.Sprint(got), ":15443") {
 			through++
 			if strings.Contains(fmt.Sprint(got), "10.0.0.") {
@@ -323,8 +364,8 @@ func TestSelectEqualsNaiveOracle(t *testing.T) {
 			}
 		}
 	}
-	if through < 600 || mixed < 400 || divided < 600 {
-		t.Errorf("only %d cases go through gateways, %d of them also to endpoints, %d are of subsets: the test says little", through, mixed, divided)
+	if through < 600 || mixed < 400 || divided < 600 || elsewhere < 600 {
+		t.Errorf("only %d cases go through gateways, %d of them also to endpoints, %d are of subsets, %d have alternatives: the test says little", through, mixed, divided, elsewhere)
 	}
 }
 

@@ -19,8 +19,10 @@ type Verdict struct {
 	Weight   uint32       // as sent; through gateways, what it adds to all of them together
 	Health   model.Health // as sent
 	Gateways []model.Addr // where it is dialled instead of its own address
-	Reason   model.Reason // why it is left out
-	Detail   string       // one sentence more, "" if the reason says it all
+	// Alternative is where it is dialled itself instead of at its own address, as the proxy is on another network; nil if it is not.
+	Alternative *model.Alternative
+	Reason      model.Reason // why it is left out
+	Detail      string       // one sentence more, "" if the reason says it all
 }
 
 // LeftOut gives the verdict as a candidate that is not served.
@@ -89,15 +91,27 @@ type group struct {
 
 // host is one address to send: an endpoint, or a gateway that stands for some.
 type host struct {
-	endpoint *model.Endpoint // nil for a gateway
-	gateway  pushcontext.Gateway
-	verdict  int // of the endpoint
-	weight   uint64
-	health   model.Health
-	dropped  bool // its address is sent elsewhere
-	// second is the same workload's endpoint of the other address family, which is sent along.
-	second        *model.Endpoint
+	endpoint    *model.Endpoint    // nil for a gateway
+	alternative *model.Alternative // where the endpoint is dialled instead of at its own address
+	gateway     pushcontext.Gateway
+	verdict     int // of the endpoint
+	weight      uint64
+	health      model.Health
+	dropped     bool // its address is sent elsewhere
+	// second is the address of the same workload's endpoint of the other family, which is sent along; nil if there is none.
+	second        *model.Addr
 	secondVerdict int
+}
+
+// addr is where it is dialled.
+func (h *host) addr() model.Addr {
+	switch {
+	case h.endpoint == nil:
+		return gatewayAddr(h.gateway)
+	case h.alternative != nil:
+		return h.alternative.Addr(h.endpoint.Addr.Cluster)
+	}
+	return h.endpoint.Addr
 }
 
 // Offsets that keep one kind of priority behind another until compaction.
@@ -158,9 +172,14 @@ func (s *selector) consider(e *model.Endpoint) {
 	v := Verdict{Endpoint: e}
 	v.Reason, v.Detail = s.refuse(e)
 	var gateways []pushcontext.Gateway
-	if v.Reason == "" && s.remote(e) {
+	switch v.Alternative = s.alternative(e); {
+	case v.Reason != "":
+		v.Alternative = nil
+	case v.Alternative != nil:
+		v.Detail = fmt.Sprintf("dialled at %s, its address %s, as the proxy is on network %s", v.Alternative.Addr(""), v.Alternative.Name, s.class.Network)
+	case s.remote(e):
 		gateways, v.Reason, v.Detail = s.gateways(e)
-	} else if v.Reason == "" {
+	default:
 		v.Reason = s.undialable(e)
 	}
 	if v.Reason == "" {
@@ -224,6 +243,18 @@ func (s *selector) wrongKind(e *model.Endpoint) bool {
 	return s.shape.Resolution.IsDNS() == socket
 }
 
+// alternative is where the proxy dials an endpoint of another network itself, if the endpoint has an address for that which the proxy
+// can dial; nil if it has none. An unnamed network is another one than any that has a name.
+func (s *selector) alternative(e *model.Endpoint) *model.Alternative {
+	if e.Alternatives == nil || s.class.Network == e.Network || s.shape.Resolution == model.Passthrough && s.class.intercepts() {
+		return nil
+	}
+	if a := e.Alternatives.For(s.class.Network); a != nil && s.class.speaks(a.IP) {
+		return a
+	}
+	return nil
+}
+
 // remote reports whether the endpoint is entered through its network's gateways. A proxy without a
 // network is in none, so it cannot be in the endpoint's.
 func (s *selector) remote(e *model.Endpoint) bool {
@@ -250,7 +281,7 @@ func (s *selector) place(e *model.Endpoint, gateways []pushcontext.Gateway, v *V
 	}
 	weight := max(uint64(e.Weight), 1) * s.scale
 	if len(gateways) == 0 {
-		g.hosts = append(g.hosts, host{endpoint: e, verdict: len(s.out), weight: weight, health: e.Health})
+		g.hosts = append(g.hosts, host{endpoint: e, alternative: v.Alternative, verdict: len(s.out), weight: weight, health: e.Health})
 		return
 	}
 	share := max(weight/uint64(len(gateways)), 1)
@@ -307,7 +338,7 @@ func (s *selector) finish() selection {
 func compareHosts(a, b host) int {
 	switch {
 	case a.endpoint != nil && b.endpoint != nil:
-		return a.endpoint.Addr.Compare(b.endpoint.Addr)
+		return cmp.Or(a.addr().Compare(b.addr()), a.endpoint.Addr.Compare(b.endpoint.Addr))
 	case a.endpoint != nil:
 		return -1
 	case b.endpoint != nil:

@@ -18,15 +18,10 @@ type dialled struct {
 
 func dialledAt(a model.Addr) dialled { return dialled{a.AddrPort, a.Host} }
 
-func (h *host) dialled() dialled {
-	if h.endpoint == nil {
-		return dialledAt(gatewayAddr(h.gateway))
-	}
-	return dialledAt(h.endpoint.Addr)
-}
+func (h *host) dialled() dialled { return dialledAt(h.addr()) }
 
-// hasTwins reports whether an address is listed several times, by several members or on several networks,
-// for a port of the service, so that a proxy may have to be told of one of them only.
+// hasTwins reports whether an address is listed several times, by several members or on several networks, or may be as endpoints have
+// alternatives, for a port of the service, so that a proxy may have to be told of one of them only.
 func hasTwins(v *pushcontext.ServiceView) bool {
 	return v.Derived().Do(pushcontext.MemoKey{Generator: memoTwins},
 		func() any { return twinsAmong(v.Endpoints, v.Shape.Mesh) }).(bool)
@@ -52,7 +47,7 @@ func severalPlaces(list []pushcontext.LocalityEndpoints) bool {
 			if first == nil {
 				first = e
 			}
-			if e.Addr.Cluster != first.Addr.Cluster || e.Network != first.Network {
+			if e.Addr.Cluster != first.Addr.Cluster || e.Network != first.Network || e.Alternatives != nil {
 				return true
 			}
 		}
@@ -71,6 +66,9 @@ func twinsIn(list []pushcontext.LocalityEndpoints, mesh *pushcontext.MeshView) b
 	seen := map[place]bool{}
 	for _, l := range list {
 		for _, e := range l.Endpoints {
+			if e.Alternatives != nil {
+				return true
+			}
 			if !e.Addr.Dialable() {
 				continue
 			}
@@ -150,6 +148,9 @@ func preferred(a, b spot, c Class) bool {
 func (o *selection) drop(from, kept spot) {
 	h, k := from.host(), kept.host()
 	h.dropped = true
+	if h.alternative != nil && k.alternative != nil && h.health == k.health && from.group.priority == kept.group.priority {
+		k.weight += h.weight // what is there passes on to both
+	}
 	if h.endpoint == nil {
 		if k.endpoint == nil && from.group.priority == kept.group.priority {
 			k.weight += h.weight
@@ -159,6 +160,9 @@ func (o *selection) drop(from, kept spot) {
 	v := &o.verdicts[h.verdict]
 	*v = Verdict{Endpoint: v.Endpoint, Reason: model.ReasonDuplicate,
 		Detail: fmt.Sprintf("cluster %q lists the same address, which can be sent once only", k.endpoint.Addr.Cluster)}
+	if h.alternative != nil {
+		v.Detail = fmt.Sprintf("from the proxy's network %s is dialled at the same address, %s, which can be sent once only", k.endpoint.Addr, h.alternative.Addr(""))
+	}
 }
 
 // tidy takes gateways that were dropped out of the verdicts.
@@ -202,11 +206,12 @@ func (o *selection) pair() {
 		alone := map[workload][]int{} // IPv4 ones, which come first
 		for i := range g.hosts {
 			h := &g.hosts[i]
-			if h.endpoint == nil || h.endpoint.Addr.Host != "" || h.endpoint.Workload.Name == "" {
+			a := h.addr()
+			if h.endpoint == nil || a.Host != "" || h.endpoint.Workload.Name == "" {
 				continue
 			}
-			k := workload{h.endpoint.Workload, h.endpoint.Addr.Cluster, h.endpoint.Addr.AddrPort.Port(), h.health, h.weight}
-			if h.endpoint.Addr.AddrPort.Addr().Is4() {
+			k := workload{h.endpoint.Workload, a.Cluster, a.AddrPort.Port(), h.health, h.weight}
+			if a.AddrPort.Addr().Is4() {
 				alone[k] = append(alone[k], i)
 			} else if first := alone[k]; len(first) > 0 {
 				o.join(&g.hosts[first[0]], h)
@@ -219,8 +224,9 @@ func (o *selection) pair() {
 
 // join makes a host the second address of another.
 func (o *selection) join(h, second *host) {
-	h.second, h.secondVerdict, second.dropped = second.endpoint, second.verdict, true
-	o.verdicts[second.verdict].Detail = "sent as the second address of " + h.endpoint.Addr.String()
+	at := second.addr()
+	h.second, h.secondVerdict, second.dropped = &at, second.verdict, true
+	o.verdicts[second.verdict].Detail = "sent as the second address of " + h.addr().String()
 }
 
 func mixed(list []pushcontext.LocalityEndpoints) bool {
