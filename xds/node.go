@@ -141,6 +141,14 @@ func (m metadata) name(key string, to *string) error {
 	return within("node metadata "+key, *to)
 }
 
+// brief is a text that decides nothing: one that is too long counts for none.
+func (m metadata) brief(key string) string {
+	if v := m.text(key); len(v) <= maxNodeValue {
+		return v
+	}
+	return ""
+}
+
 func within(what string, values ...string) error {
 	for _, v := range values {
 		if len(v) > maxNodeValue {
@@ -193,6 +201,7 @@ func (id *identity) metadata(m metadata, aliases map[model.ClusterID]model.Clust
 	}
 	labels := m.labels()
 	c.Labels, id.labels = gen.NewLabels(labels), labels
+	c.Spans = gen.NewSpanTags(labels, m.brief("WORKLOAD_NAME"), m.brief("MESH_ID"), c.Namespace, c.Cluster)
 	if err := m.view(c); err != nil {
 		return err
 	}

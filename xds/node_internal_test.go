@@ -53,6 +53,26 @@ func TestNodeTuning(t *testing.T) {
 	}
 }
 
+// What spans say of a workload is read of its labels and of the node; too much of it counts for none.
+func TestNodeSpans(t *testing.T) {
+	t.Parallel()
+	labels := map[string]any{"service.istio.io/canonical-name": "web", "app": "other", "app.kubernetes.io/version": "v2"}
+	for name, c := range map[string]struct {
+		meta map[string]any
+		want gen.SpanTags
+	}{
+		"nothing":      {nil, gen.SpanTags{Namespace: "b"}},
+		"all":          {map[string]any{"LABELS": labels, "MESH_ID": "m", "CLUSTER_ID": "alias", "NAMESPACE": "n", "WORKLOAD_NAME": "w"}, gen.SpanTags{Service: "web", Revision: "v2", Mesh: "m", Namespace: "n", Cluster: "real"}},
+		"the workload": {map[string]any{"WORKLOAD_NAME": "w"}, gen.SpanTags{Service: "w", Namespace: "b"}},
+		"too much":     {map[string]any{"WORKLOAD_NAME": strings.Repeat("w", maxNodeValue+1), "MESH_ID": strings.Repeat("m", maxNodeValue+1)}, gen.SpanTags{Namespace: "b"}},
+	} {
+		id, err := parseNode(nodeBytes(t, "sidecar~10.0.0.1~a.b~c", c.meta), map[model.ClusterID]model.ClusterID{"alias": "real"})
+		if err != nil || id.class.Spans != c.want {
+			t.Errorf("%s: %+v, %v", name, id.class.Spans, err)
+		}
+	}
+}
+
 // What an agent was told of listeners is kept, if it can be read and is not too much.
 func TestNodeProxyConfig(t *testing.T) {
 	t.Parallel()

@@ -61,7 +61,6 @@ func NotServed() []NotServedField {
 	add(model.ConfigWorkloadGroup, "the agent on the machine probes, as its own configuration says; that there is a probe has entries wait for its word",
 		"probe.initialDelaySeconds", "probe.timeoutSeconds", "probe.periodSeconds", "probe.successThreshold", "probe.failureThreshold",
 		"probe.httpGet", "probe.tcpSocket", "probe.exec", "probe.grpc")
-	add(model.ConfigTelemetry, "spans have the tags that customTags names", "tracing.enableIstioTags")
 	add(model.ConfigTelemetry, "it chooses waypoints, which are not served: use selector", "targetRef", "targetRefs")
 	meshNotServed(add)
 	return out
@@ -96,14 +95,16 @@ func meshNotServed(add func(kind, reason string, fields ...string)) {
 func atStart() (out []string) {
 	fields := (&meshconfig.ProxyConfig{}).ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
-		if f := fields.Get(i); f.JSONName() != "tracing" && f.JSONName() != "gatewayTopology" {
+		switch f := fields.Get(i); f.JSONName() {
+		case "tracing", "tracingServiceName", "gatewayTopology":
+		default:
 			out = append(out, "defaultConfig."+f.JSONName())
 		}
 	}
 	tracing := (&meshconfig.Tracing{}).ProtoReflect().Descriptor().Fields()
 	for i := range tracing.Len() {
 		switch f := tracing.Get(i); f.JSONName() {
-		case "customTags", "maxPathTagLength", "sampling":
+		case "customTags", "maxPathTagLength", "sampling", "enableIstioTags":
 		default:
 			out = append(out, "defaultConfig.tracing."+f.JSONName())
 		}

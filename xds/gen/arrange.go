@@ -42,6 +42,7 @@ type portSummary struct {
 	direct    bool     // some service is reached by its endpoints' own addresses
 	short     bool     // some host has short names
 	plain     bool     // every service is plain HTTP
+	http      bool     // some service may be HTTP, or hosts are there without a service
 	grpcWeb   bool     // some service speaks gRPC-Web
 	addrs     *addrSet // of all services, in all members
 }
@@ -51,7 +52,7 @@ func summaryOf(v *pushcontext.PortView) *portSummary {
 }
 
 func summarise(v *pushcontext.PortView) *portSummary {
-	out := &portSummary{plain: true, shared: len(v.Claims) > 0}
+	out := &portSummary{plain: true, http: len(v.Services) == 0 || len(v.Routes) > 0, shared: len(v.Claims) > 0}
 	for _, rivals := range v.Claims {
 		for _, s := range rivals {
 			out.scope(s)
@@ -67,6 +68,7 @@ func summarise(v *pushcontext.PortView) *portSummary {
 		out.short = out.short || known.name != (kubeName{})
 		p, ok := servedPort(s, v.Number)
 		out.plain = out.plain && (!ok || p.Protocol.IsHTTP())
+		out.http = out.http || !ok || p.Protocol.IsHTTP() || p.Protocol.Sniffed()
 		out.grpcWeb = out.grpcWeb || ok && p.Protocol == model.ProtocolGRPCWeb
 	}
 	out.addrs = newAddrSet(addrs)

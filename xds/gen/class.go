@@ -88,6 +88,8 @@ type Class struct {
 	GatewayPorts string
 	// VHDS: the proxy takes the virtual hosts of route tables one by one.
 	VHDS bool
+	// Spans is what spans say of the proxy's workload.
+	Spans SpanTags
 }
 
 // Tuning is how a proxy's node metadata has its listeners tuned. It is comparable.
@@ -111,8 +113,11 @@ const maxProxySettings = 8 << 10
 // NewProxySettings keeps of c what listeners are made of; "" if that is too much to keep.
 func NewProxySettings(c *meshconfig.ProxyConfig) ProxySettings {
 	kept := &meshconfig.ProxyConfig{GatewayTopology: c.GetGatewayTopology()}
+	if n := c.GetTracingServiceName(); n != 0 {
+		kept.ClusterName = &meshconfig.ProxyConfig_TracingServiceName_{TracingServiceName: n}
+	}
 	if t := c.GetTracing(); t != nil {
-		kept.Tracing = &meshconfig.Tracing{CustomTags: t.CustomTags, MaxPathTagLength: t.MaxPathTagLength, Sampling: t.Sampling}
+		kept.Tracing = &meshconfig.Tracing{CustomTags: t.CustomTags, MaxPathTagLength: t.MaxPathTagLength, Sampling: t.Sampling, EnableIstioTags: t.EnableIstioTags}
 	}
 	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(kept)
 	if err != nil || len(text) > maxProxySettings {
@@ -171,6 +176,7 @@ const (
 	TraitSelf         // SelfDiscovery
 	TraitPeers        // Peers
 	TraitVHDS         // VHDS
+	TraitSpans        // Spans
 )
 
 // asksFor reports whether the proxy wants the endpoints of a network; those of none it always does.
@@ -248,6 +254,9 @@ func (c Class) Keep(t Traits) Class {
 	}
 	if t&TraitVHDS != 0 {
 		k.VHDS = c.VHDS
+	}
+	if t&TraitSpans != 0 {
+		k.Spans = c.Spans
 	}
 	return k
 }

@@ -177,11 +177,10 @@ func envoyHealth(h model.Health) corev3.HealthStatus {
 
 // endpointMetadata names the workload for telemetry, and the transport for later socket matching.
 func endpointMetadata(e *model.Endpoint) *corev3.Metadata {
-	revision := firstLabel(e.Labels, "service.istio.io/canonical-revision", "app.kubernetes.io/version", "version")
+	canonical, revision := canonicalService(e.Labels)
 	if revision == "latest" {
 		revision = ""
 	}
-	canonical := firstLabel(e.Labels, "service.istio.io/canonical-name", "app.kubernetes.io/name", "app")
 	if canonical == "" {
 		canonical = e.Workload.Name
 	}

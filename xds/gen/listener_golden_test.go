@@ -46,7 +46,7 @@ func listenerScenarios(t testing.TB) []scenario {
 		{name: "ingress", only: only, mesh: newMesh(), class: sidecar("c1", "shop", secured, ingressScope(tlsIngress(0))), targets: targets},
 		{name: "ingress-none", only: only, mesh: newMesh(), class: sidecar("c1", "shop", noInterception, ingressScope(tlsIngress(0))), targets: targets},
 		{name: "ingress-bound", only: only, mesh: newMesh(), class: sidecar("c1", "shop", secured, ingressScope(tlsIngress(networking.CaptureMode_NONE))), targets: targets},
-		{name: "telemetry", only: only, mesh: newMesh(everyProvider), class: sidecar("c1", "shop", telling(everyTelemetry()...)), services: services[:2], targets: targets[:1]},
+		{name: "telemetry", only: only, mesh: newMesh(everyProvider), class: sidecar("c1", "shop", web, telling(everyTelemetry()...)), services: services[:2], targets: targets[:1]},
 		{name: "tuned", only: only, mesh: newMesh(func(m *settings) {
 			m.Config.DefaultInboundHttpRetryPolicy = &networking.HTTPRetry{Attempts: 5, RetryOn: "reset"}
 		}), class: sidecar("c1", "shop", func(c *gen.Class) {

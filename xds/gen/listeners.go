@@ -55,6 +55,9 @@ func (Listeners) Traits(v pushcontext.View) Traits {
 	case *pushcontext.PortView:
 		s := summaryOf(v)
 		t := s.traits() | portStreams(v).traits() | TraitExtensions | forwardingTraits(v.Mesh)
+		if s.http {
+			t |= spanTraits(v.Mesh)
+		}
 		if s.direct {
 			t |= TraitIP | TraitNetworkView
 			if v.Mesh.MultiNetwork() {
@@ -63,11 +66,11 @@ func (Listeners) Traits(v pushcontext.View) Traits {
 		}
 		return t
 	case *pushcontext.TargetsView:
-		return TraitType | TraitInterception | TraitFamilies | TraitExtensions | TraitTLS | TraitScope
+		return TraitType | TraitInterception | TraitFamilies | TraitExtensions | TraitTLS | TraitScope | spanTraits(v.Mesh)
 	case *pushcontext.MeshView:
-		return TraitType | TraitInterception | TraitFamilies | TraitExtensions | TraitScope
+		return TraitType | TraitInterception | TraitFamilies | TraitExtensions | TraitScope | spanTraits(v)
 	case *pushcontext.GatewaysView:
-		return planTraits | TraitExtensions | TraitScope
+		return planTraits | TraitExtensions | TraitScope | spanTraits(v.Mesh)
 	}
 	return 0
 }

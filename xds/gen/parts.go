@@ -9,7 +9,7 @@ import (
 )
 
 // partTraits are those that a listener of one service depends on.
-const partTraits = TraitType | TraitInterception | TraitFamilies | TraitExtensions | TraitScope
+const partTraits = TraitType | TraitInterception | TraitFamilies | TraitExtensions | TraitScope | TraitSpans
 
 // partKey is everything that a resource which a port has for one service alone depends on beside that
 // service.

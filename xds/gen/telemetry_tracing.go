@@ -30,8 +30,9 @@ type traced struct {
 	disabled bool
 	sampling *float64 // percent; nil for the mesh's
 	tags     map[string]*telemetryv1.Tracing_CustomTag
-	silent   bool // requests are sent on without the trace's headers
-	own      bool // the share of requests is chosen without regard to their ids
+	silent   bool  // requests are sent on without the trace's headers
+	own      bool  // the share of requests is chosen without regard to their ids
+	named    *bool // spans have Istio's tags; nil for what the proxy's settings say
 }
 
 // tracedOf gives false if neither Telemetry nor default providers say anything.
@@ -71,6 +72,9 @@ func (t *traced) read(e *telemetryv1.Tracing) {
 	if e.DisableContextPropagation != nil {
 		t.silent = e.DisableContextPropagation.Value
 	}
+	if e.EnableIstioTags != nil {
+		t.named = &e.EnableIstioTags.Value
+	}
 	if e.UseRequestIdForTraceSampling != nil {
 		t.own = !e.UseRequestIdForTraceSampling.Value
 	}
@@ -105,7 +109,7 @@ func tracing(t traced, said bool, c Class, m *pushcontext.MeshView) *hcmv3.HttpC
 		out.CustomTags = meshTags(own.GetCustomTags())
 	default:
 		p := m.Provider(t.provider)
-		if out.Provider = tracer(p, m); out.Provider == nil {
+		if out.Provider = tracer(p, c.Spans.name(c.proxySettings(m).GetTracingServiceName())); out.Provider == nil {
 			return nil
 		}
 		if n := maxTagLength(p); n > 0 {
@@ -118,16 +122,28 @@ func tracing(t traced, said bool, c Class, m *pushcontext.MeshView) *hcmv3.HttpC
 			out.CustomTags = meshTags(own.GetCustomTags())
 		}
 	}
+	if t.tagged(own) {
+		out.CustomTags = c.Spans.withOwn(out.CustomTags)
+	}
 	out.RandomSampling = &typev3.Percent{Value: sampling}
 	return out
 }
 
+// tagged reports whether spans have Istio's tags, as they do unless somebody says otherwise.
+func (t traced) tagged(own *meshconfig.Tracing) bool {
+	if t.named != nil {
+		return *t.named
+	}
+	said := own.GetEnableIstioTags()
+	return said == nil || said.Value
+}
+
 // tracer is a tracer that stock Envoys have, and that doesn't have the listener refused where its service is missing; nil
-// for any other.
-func tracer(p *meshconfig.MeshConfig_ExtensionProvider, m *pushcontext.MeshView) *tracev3.Tracing_Http {
+// for any other. The name is that of the service in spans.
+func tracer(p *meshconfig.MeshConfig_ExtensionProvider, name string) *tracev3.Tracing_Http {
 	switch x := p.GetProvider().(type) {
 	case *meshconfig.MeshConfig_ExtensionProvider_Opentelemetry:
-		return openTelemetry(x.Opentelemetry)
+		return openTelemetry(x.Opentelemetry, name)
 	case *meshconfig.MeshConfig_ExtensionProvider_Skywalking:
 		to, ok := providerService(x.Skywalking.GetService(), x.Skywalking.GetPort())
 		if !ok {
@@ -147,12 +163,12 @@ func tracerOf(name string, config proto.Message) *tracev3.Tracing_Http {
 }
 
 // openTelemetry sends spans by gRPC, or by HTTP if the provider says so.
-func openTelemetry(p *meshconfig.MeshConfig_ExtensionProvider_OpenTelemetryTracingProvider) *tracev3.Tracing_Http {
+func openTelemetry(p *meshconfig.MeshConfig_ExtensionProvider_OpenTelemetryTracingProvider, name string) *tracev3.Tracing_Http {
 	to, ok := providerService(p.GetService(), p.GetPort())
 	if !ok {
 		return nil
 	}
-	out := &tracev3.OpenTelemetryConfig{}
+	out := &tracev3.OpenTelemetryConfig{ServiceName: name}
 	if h := p.GetHttp(); h != nil {
 		out.HttpService = to.http(h)
 	} else {
