@@ -88,6 +88,9 @@ type ConsulSpec struct {
 	MaxStale    *metav1.Duration `json:"maxStale,omitempty"` // 10s
 	// TaggedAddress is which of an instance's addresses is dialled: "lan" (default), "wan" …
 	TaggedAddress string `json:"taggedAddress,omitempty"`
+	// TaggedAddresses say which is dialled by proxies of other networks than the registry's own, by the name of theirs; "*" is for those that are
+	// not named. A proxy of a network without an entry, or of none, and one of an instance without that address, does as without this.
+	TaggedAddresses map[string]string `json:"taggedAddresses,omitempty"`
 	// RefreshInterval bounds how old the list of services may get where blocking queries do not do; 30s.
 	RefreshInterval *metav1.Duration `json:"refreshInterval,omitempty"`
 }

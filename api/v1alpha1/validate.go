@@ -34,6 +34,7 @@ func (s *RegistrySpec) Validate() []Fault {
 	}
 	s.tls(c.at("tls"))
 	s.Consul.check(c.at("consul"))
+	s.tagged(c.at("consul"))
 	s.Nacos.check(c.at("nacos"))
 	if f := s.Services; f != nil {
 		c.at("services").patterns("include", f.Include)
@@ -226,6 +227,36 @@ func (c checker) nacosName(name string, rule *regexp.Regexp, words string) {
 	case !rule.MatchString(name):
 		c.add(Warning, codeName, "Nacos refuses %q, unless its own nacos.core.param.check.enabled is false: %s", clipped(name), words)
 	}
+}
+
+// mostTagged bounds the entries of taggedAddresses.
+const mostTagged = 64
+
+// tagged checks which addresses are dialled.
+func (s *RegistrySpec) tagged(c checker) {
+	if s.Consul == nil {
+		return
+	}
+	c.at("taggedAddress").tag(s.Consul.TaggedAddress)
+	all := s.Consul.TaggedAddresses
+	at := c.at("taggedAddresses")
+	at.unless(len(all) <= mostTagged, codeRange, "there are %d: at most %d", len(all), mostTagged)
+	for _, network := range slices.Sorted(maps.Keys(all))[:min(len(all), mostTagged)] {
+		of := c.at("taggedAddresses[" + clipped(network) + "]")
+		of.unless(network == "*" || network != "" && labelValue.MatchString(network), codeName,
+			"%q is not the name of a network: letters, digits, '-', '_' and '.', at most 63, or \"*\" for any other", clipped(network))
+		of.unless(all[network] != "", codeRequired, "it names no address")
+		of.tag(all[network])
+		if network == s.Network && network != "" {
+			of.add(Warning, codeIneffective, "it is the registry's own network: taggedAddress says what is dialled there")
+		}
+	}
+}
+
+// tag checks the name of an address, which may be left out.
+func (c checker) tag(s string) {
+	c.unless(s == strings.TrimSpace(s) && len(s) <= 128, CodeValue, "%q is not the name of an address, as \"lan\" and \"wan\" are", clipped(s))
+	c.unless(s != "virtual" && s != "consul-virtual", CodeValue, "the address %q can be dialled in Consul's own mesh only", s)
 }
 
 func (s *NacosSpec) check(c checker) {

@@ -41,10 +41,24 @@ func TestRegistryIsValid(t *testing.T) {
 		`{provider: mcp, addresses: ["xds://config.example.com:15010"], mcp: {revision: canary}}`,
 		`{provider: consul, addresses: [consul_1:8500], locality: {default: eu-west/a, datacenters: {dc1: eu-west}}, ports: {protocol: grpc, services: [{host: a.dc1.consul, port: 80}]},
 		  empty: {mode: protect, percent: 30, duration: 1m}, exportTo: [shop, .], health: {warning: unhealthy}, hosts: {mode: Higress, suffix: corp}}`,
+		`{provider: consul, addresses: [a:1], network: dc, consul: {taggedAddress: lan, taggedAddresses: {dmz: wan_ipv4, "*": wan}}}`,
 	} {
 		if faults := spec[api.RegistrySpec](t, text).Validate(); len(faults) > 0 {
 			t.Errorf("%s:\n%s", text, faults)
 		}
+	}
+}
+
+// TestTooManyTaggedAddresses: what grows has bounds.
+func TestTooManyTaggedAddresses(t *testing.T) {
+	t.Parallel()
+	all := map[string]string{}
+	for i := range 65 {
+		all[fmt.Sprint("n", i)] = "wan"
+	}
+	s := api.RegistrySpec{Provider: api.Consul, Addresses: []string{"a:1"}, Consul: &api.ConsulSpec{TaggedAddresses: all}}
+	if got := lines(s.Validate()); got != "error consul.taggedAddresses OutOfRange" {
+		t.Error(got)
 	}
 }
 
@@ -79,6 +93,13 @@ func TestRegistryFaults(t *testing.T) {
 		`{provider: consul, addresses: [a:1], consul: {datacenters: ["a.b"]}}`:                             "error consul.datacenters[0] InvalidName",
 		`{provider: consul, addresses: [a:1], consul: {kinds: [gateway]}}`:                                 "error consul.kinds[0] InvalidValue",
 		`{provider: consul, addresses: [a:1], consul: {consistency: weak}}`:                                "error consul.consistency InvalidValue",
+		`{provider: consul, addresses: [a:1], consul: {taggedAddress: virtual}}`:                           "error consul.taggedAddress InvalidValue",
+		`{provider: consul, addresses: [a:1], consul: {taggedAddresses: {dmz: consul-virtual}}}`:           "error consul.taggedAddresses[dmz] InvalidValue",
+		`{provider: consul, addresses: [a:1], consul: {taggedAddresses: {dmz: " wan"}}}`:                   "error consul.taggedAddresses[dmz] InvalidValue",
+		`{provider: consul, addresses: [a:1], consul: {taggedAddresses: {dmz: ""}}}`:                       "error consul.taggedAddresses[dmz] Required",
+		`{provider: consul, addresses: [a:1], consul: {taggedAddresses: {"": wan}}}`:                       "error consul.taggedAddresses[] InvalidName",
+		`{provider: consul, addresses: [a:1], consul: {taggedAddresses: {"d*": wan}}}`:                     "error consul.taggedAddresses[d*] InvalidName",
+		`{provider: consul, addresses: [a:1], network: dc, consul: {taggedAddresses: {dc: wan}}}`:          "warning consul.taggedAddresses[dc] Ineffective",
 		`{provider: consul, addresses: [a:1], consul: {refreshInterval: 10ms}}`:                            "error consul.refreshInterval InvalidDuration",
 		`{provider: nacos, addresses: [a:1], nacos: {groups: ["a@@b"]}}`:                                   "error nacos.groups[0] InvalidName",
 		`{provider: nacos, addresses: [a:1], nacos: {groups: ["PAY GROUP"]}}`:                              "warning nacos.groups[0] InvalidName",
