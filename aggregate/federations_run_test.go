@@ -11,6 +11,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate"
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/xds/gen"
 )
 
 // I7: a change of one source concerns the FederatedService and the source's own host, and is one of endpoints only.
@@ -67,6 +68,57 @@ func TestI7FederatedServicesFollowTheirSources(t *testing.T) {
 			if endpoints != step.endpoints || shape != step.shape {
 				t.Errorf("%s: endpoints %q, shape %q, want %q, %q", step.name, endpoints, shape, step.endpoints, step.shape)
 			}
+		}
+	})
+}
+
+// A weight means the same of all registries, also while one says fractions: what proxies are sent of the others is told in hundredths
+// as long as it does.
+func TestFractionsOfAUnionComeAndGo(t *testing.T) {
+	inBubble(t, aggregate.Options{ConfigCluster: "c1"}, func(h *hub) {
+		c1, n := kube("c1"), nacos("n")
+		weighing := func(weights ...float64) []model.Object {
+			ips := []string{"10.1.0.1", "10.1.0.2"}
+			rows := foreignService(n, "a.nacos", http80, ips[:len(weights)]...)
+			for i, w := range weights {
+				rows[1].(*model.Endpoints).Endpoints[i].Weight = w
+				rows[2+i].(*model.Workload).Weight = w
+			}
+			return rows
+		}
+		r1 := registry(c1, service(c1, "a"), slice(c1, "a", "a-1", "10.0.0.1"), federated("x", "x.global", from(hostSource(host("a")), hostSource("a.nacos"))),
+			federated("y", "y.global", from(hostSource(host("a")), api.FederatedSource{Name: "s", Selector: map[string]string{"app": "a-nacos"}})))
+		r2 := registry(n, weighing(2, 1)...)
+		h.Attach(r1)
+		h.Attach(r2)
+		h.start()
+		sent := func(name string) string {
+			out := ""
+			v := h.quiet().Service(model.ServiceKey{Namespace: "ns", Host: name})
+			for _, x := range gen.ExplainEndpoints(v, gen.Class{Cluster: "c1", IPv4: true}, http80) {
+				out += fmt.Sprintf(" %s*%d", x.Endpoint.Addr.AddrPort.Addr(), x.Weight)
+			}
+			return strings.TrimSpace(out)
+		}
+		for _, step := range []struct {
+			weights []float64
+			want    string
+		}{
+			{[]float64{2, 1}, "10.0.0.1*1 10.1.0.1*2 10.1.0.2*1"},
+			{[]float64{2, 0.5}, "10.0.0.1*100 10.1.0.1*200 10.1.0.2*50"},
+			{[]float64{0.25, 0.5}, "10.0.0.1*100 10.1.0.1*25 10.1.0.2*50"},
+			{[]float64{2}, "10.0.0.1*1 10.1.0.1*2"},
+		} {
+			rows := weighing(step.weights...)
+			for _, o := range rows {
+				r2.Put(keyOf(o), o)
+			}
+			if len(step.weights) == 1 {
+				r2.Delete(rowOf(weighing(2, 1)[3]))
+			}
+			equal(t, sent("x.global"), step.want)
+			equal(t, sent("y.global"), step.want)
+			equal(t, sent(host("a")), "10.0.0.1*1")
 		}
 	})
 }

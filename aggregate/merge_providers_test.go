@@ -190,7 +190,7 @@ func TestServiceEntrySelectsInstances(t *testing.T) {
 		for _, l := range h.service("a").Port("http") {
 			for _, e := range l.Endpoints {
 				if changed := e.Addr.AddrPort.Addr().String() == "10.1.0.2"; changed != (e.Health == model.Unhealthy && e.Weight == 7) {
-					t.Errorf("%s: %v, weight %d", e.Addr, e.Health, e.Weight)
+					t.Errorf("%s: %v, weight %v", e.Addr, e.Health, e.Weight)
 				}
 			}
 		}

@@ -53,7 +53,7 @@ type Endpoint struct {
 	MTLS           MTLS    // what PeerAuthentication demands of connections to it; set by the merge, not by registries
 	MTLSSource     *Source // the PeerAuthentication that demands MTLS, without revision; nil if none does
 	OtherMTLS      MTLS    // the same, of connections to ports of its workload that no PeerAuthentication names
-	Weight         uint32  // relative; 0 means unset (1). A source's own 0 is ReasonZeroWeight instead
+	Weight         float64 // relative, to a hundredth, whichever registry says it; 0 means unset (1). A source's own 0 is ReasonZeroWeight instead
 	Labels         Labels
 	Locality       Locality
 	Network        string
@@ -99,7 +99,7 @@ type Workload struct {
 	ServiceAccount string
 	TLSMode        string
 	Health         Health
-	Weight         uint32
+	Weight         float64 // see Endpoint.Weight
 	Node           string
 	Source         Source
 }

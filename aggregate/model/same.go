@@ -72,7 +72,7 @@ type identity struct {
 	node, hostname              string
 	health                      Health
 	mtls, otherMTLS             MTLS
-	weight                      uint32
+	weight                      float64
 	part                        uint16
 	locality                    Locality
 	workload                    ObjectKey

@@ -31,6 +31,8 @@ func set(t *testing.T, v reflect.Value) {
 		v.SetString("x")
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
 		v.SetUint(1)
+	case reflect.Float64:
+		v.SetFloat(0.5)
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 	case reflect.Map:

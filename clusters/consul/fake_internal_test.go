@@ -332,7 +332,7 @@ func (s *sink) content() string {
 			services[o.Host] = fmt.Sprintf("%s %v:", o.Host, ports)
 		case *model.Endpoints:
 			for _, e := range o.Endpoints {
-				of[o.Host] = append(of[o.Host], fmt.Sprintf("%s %s %d", e.Addr, e.Health, e.Weight))
+				of[o.Host] = append(of[o.Host], fmt.Sprintf("%s %s %v", e.Addr, e.Health, e.Weight))
 			}
 			for _, l := range o.LeftOut {
 				of[o.Host] = append(of[o.Host], fmt.Sprintf("-%s %s", l.Addr, l.Reason))

@@ -100,7 +100,7 @@ func instanceName(s Service, i *Instance) string { return s.Key + "/" + i.ID }
 // endpoints makes the one row of a service's instances.
 func (c *converter) endpoints(s Service, host string, p chosenPorts, r resolved, src model.Source) *model.Endpoints {
 	row := &model.Endpoints{Host: host, Namespace: c.spec.Namespace, LeftOut: slices.Clone(s.LeftOut), Source: src}
-	b := endpointsBuilder{converter: c, row: row, source: &src, scale: scale(s.Instances), seen: map[dialled]struct{}{}, resolved: r}
+	b := endpointsBuilder{converter: c, row: row, source: &src, seen: map[dialled]struct{}{}, resolved: r}
 	for _, i := range byID(s.Instances) {
 		for _, l := range p.of(i) {
 			b.add(s, i, l)
@@ -130,7 +130,6 @@ type endpointsBuilder struct {
 	*converter
 	row      *model.Endpoints
 	source   *model.Source
-	scale    float64
 	seen     map[dialled]struct{}
 	resolved resolved
 }
@@ -172,11 +171,12 @@ func (b *endpointsBuilder) dial(s Service, i *Instance, l listening, at netip.Ad
 	})
 }
 
-func (b *endpointsBuilder) weight(i *Instance) uint32 {
-	if b.spec.Weights.Ignore {
+// weight is that of an instance that takes traffic, to a hundredth and never nothing; 0, which is unset, if all are equal.
+func (c *converter) weight(i *Instance) float64 {
+	if c.spec.Weights.Ignore {
 		return 0
 	}
-	return weight(i.Weight * b.scale)
+	return min(max(math.Round(i.Weight*100), 1), 100<<20) / 100
 }
 
 func (b *endpointsBuilder) leaveOut(i *Instance, l listening, why model.Reason, detail string) {
@@ -207,9 +207,9 @@ func (b *endpointsBuilder) addresses(i *Instance) (addrs []netip.Addr, why strin
 	return addrs, ""
 }
 
-// workload is an instance as selectors see it; nil if it has no address yet.
+// workload is an instance as selectors see it; nil if it takes no traffic, or has no address yet.
 func (c *converter) workload(s Service, i *Instance, r resolved, stamp model.Source) *model.Workload {
-	if i.Disabled {
+	if i.Disabled || i.Weight <= 0 {
 		return nil
 	}
 	b := endpointsBuilder{converter: c, resolved: r}
@@ -221,14 +221,11 @@ func (c *converter) workload(s Service, i *Instance, r resolved, stamp model.Sou
 	w := &model.Workload{
 		Kind: model.KindInstance, Namespace: c.spec.Namespace, Name: instanceName(s, i), Labels: labels,
 		Address: model.Addr{Cluster: c.shard.Cluster, AddrPort: netip.AddrPortFrom(addrs[0], 0)},
-		Network: c.spec.Network, Locality: c.locality(i), TLSMode: tlsMode(labels), Health: i.Health, Node: i.Node,
+		Network: c.spec.Network, Locality: c.locality(i), TLSMode: tlsMode(labels), Health: i.Health, Weight: c.weight(i), Node: i.Node,
 		Source: c.source(kindInstance, instanceName(s, i), stamp),
 	}
 	if c.spec.Health.Ignore {
 		w.Health = model.Healthy
-	}
-	if !c.spec.Weights.Ignore {
-		w.Weight = weight(i.Weight * scale(s.Instances))
 	}
 	for _, l := range listeningOf(c, c.host(s), i) {
 		if w.Ports == nil {
@@ -237,21 +234,6 @@ func (c *converter) workload(s Service, i *Instance, r resolved, stamp model.Sou
 		w.Ports[l.port] = l.number
 	}
 	return w
-}
-
-// scale makes all weights of a service whole: those of a service that has a fraction count hundredths.
-func scale(in []Instance) float64 {
-	for i := range in {
-		if w := in[i].Weight; w != math.Trunc(w) {
-			return 100
-		}
-	}
-	return 1
-}
-
-// weight rounds a positive weight, never to nothing.
-func weight(w float64) uint32 {
-	return uint32(min(max(math.Round(w), 1), 1<<20))
 }
 
 // labelsOf are an instance's metadata within bounds, in full otherwise: foreign registries know no syntax of labels.

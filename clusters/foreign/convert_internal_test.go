@@ -48,7 +48,7 @@ func shown(c converted) (out []string) {
 			out = append(out, line)
 		case *model.Endpoints:
 			for _, e := range o.Endpoints {
-				out = append(out, fmt.Sprintf("endpoint %s %s %s weight=%d %s", e.Addr, e.PortName, e.Health, e.Weight, e.Locality))
+				out = append(out, fmt.Sprintf("endpoint %s %s %s weight=%v %s", e.Addr, e.PortName, e.Health, e.Weight, e.Locality))
 			}
 			for _, l := range o.LeftOut {
 				out = append(out, fmt.Sprintf("without %s %s: %s %s", l.Addr, l.Port, l.Reason, l.Detail))
@@ -116,8 +116,8 @@ func TestRows(t *testing.T) {
 		},
 		"fractions": {
 			instances: []Instance{with(up("10.0.0.1", 80), func(i *Instance) { i.Weight = 0.5 }), with(up("10.0.0.2", 80), func(i *Instance) { i.Weight = 0.0001 }), up("10.0.0.3", 80)},
-			want: []string{"service orders.g.public.nacos http:80/http", "endpoint 10.0.0.1:80 http healthy weight=50 ",
-				"endpoint 10.0.0.2:80 http healthy weight=1 ", "endpoint 10.0.0.3:80 http healthy weight=100 "},
+			want: []string{"service orders.g.public.nacos http:80/http", "endpoint 10.0.0.1:80 http healthy weight=0.5 ",
+				"endpoint 10.0.0.2:80 http healthy weight=0.01 ", "endpoint 10.0.0.3:80 http healthy weight=1 "},
 		},
 		"unhealthy is an endpoint": {
 			instances: []Instance{with(up("10.0.0.1", 80), func(i *Instance) { i.Health = model.Unhealthy })},
@@ -210,6 +210,23 @@ func TestInstancesAreWorkloads(t *testing.T) {
 	e := out.rows[model.RowKey{Kind: model.RowEndpoints, Key: "Service/pay/G@@orders"}].(*model.Endpoints)
 	if workloads != 1 || len(e.Endpoints) != 1 || e.Endpoints[0].Workload != object || e.Endpoints[0].Network != "vpc" || e.Endpoints[0].TLSMode != "istio" {
 		t.Errorf("%d workloads, %+v", workloads, e)
+	}
+}
+
+// TestWorkloadsOfNoWeight: what takes no traffic takes none of selectors either.
+func TestWorkloadsOfNoWeight(t *testing.T) {
+	t.Parallel()
+	conv := converterOf(api.RegistrySpec{})
+	s := orders(with(up("10.0.0.1", 80), func(i *Instance) { i.Weight = 0 }), with(up("10.0.0.2", 80), func(i *Instance) { i.Disabled = true }),
+		with(up("10.0.0.3", 80), func(i *Instance) { i.Weight = 0.5 }))
+	var got []string
+	for _, o := range conv.rows(s, nil, nil, s.Key, model.Source{}).rows {
+		if w, ok := o.(*model.Workload); ok {
+			got = append(got, fmt.Sprint(w.Address, " ", w.Weight))
+		}
+	}
+	if want := []string{"10.0.0.3:0 0.5"}; !cmp.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

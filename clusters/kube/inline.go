@@ -112,7 +112,7 @@ func (e *entry) template(we *networking.WorkloadEntry, a address) model.Endpoint
 	}
 	loc := entryLocality(we)
 	ep := model.Endpoint{
-		Health: model.Healthy, Weight: we.Weight, Locality: loc, Network: network, TLSMode: entryTLSMode(we),
+		Health: model.Healthy, Weight: float64(we.Weight), Locality: loc, Network: network, TLSMode: entryTLSMode(we),
 		Labels: e.augmented(labels, loc, "", network),
 	}
 	if we.ServiceAccount != "" {

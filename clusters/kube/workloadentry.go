@@ -109,7 +109,7 @@ func (c *Converter) workloadEntry(o Object, v *WorkloadEntry, look Lookup) (res 
 	w := &model.Workload{
 		Kind: model.KindWorkloadEntry, Namespace: o.Ref.Namespace, Name: o.Ref.Name,
 		Labels: c.augmented(we.Labels, loc, "", network), Address: addr.at(c.Shard.Cluster, 0), Ports: entryPorts(we, &res),
-		Network: network, Locality: loc, TLSMode: entryTLSMode(we), Health: entryHealth(v), Weight: we.Weight, Source: c.source(o),
+		Network: network, Locality: loc, TLSMode: entryTLSMode(we), Health: entryHealth(v), Weight: float64(we.Weight), Source: c.source(o),
 	}
 	if we.ServiceAccount != "" {
 		w.ServiceAccount = c.spiffe(o.Ref.Namespace, we.ServiceAccount, look)

@@ -66,6 +66,8 @@ func fill(r *rand.Rand, v reflect.Value) {
 		v.SetBool(true)
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
 		v.SetUint(1 + r.Uint64N(2)) // valid for every enumeration
+	case reflect.Float64:
+		v.SetFloat(float64(1+r.IntN(10_000)) / 100)
 	case reflect.Int64:
 		v.SetInt(1 + r.Int64N(100))
 	case reflect.Pointer:

@@ -310,7 +310,7 @@ func endpointTable(es []debug.Endpoint, forProxy, wide bool, now time.Time) *out
 		if e.Priority != nil {
 			priority = strconv.FormatUint(uint64(*e.Priority), 10)
 		}
-		t.Add(e.Address, e.Cluster, e.Port, e.Health, priority, strconv.FormatUint(uint64(e.Weight), 10), e.Via, e.Locality, e.Network,
+		t.Add(e.Address, e.Cluster, e.Port, e.Health, priority, strconv.FormatFloat(e.Weight, 'f', -1, 64), e.Via, e.Locality, e.Network,
 			e.Source.Shard, e.Source.Object, e.Source.Revision, age(e.Source.Time, now), e.Detail, e.Part, strings.Join(e.Subsets, ","), e.Workload, e.TLSMode)
 		behind, divided, parted = behind || e.Detail != "", divided || len(e.Subsets) > 0, parted || e.Part != ""
 	}

@@ -119,7 +119,7 @@ func candidates(x debug.Explanation) []string {
 			if e.Priority != nil && *e.Priority > 0 {
 				add("priority", fmt.Sprint(*e.Priority))
 			}
-			if e.Weight > 1 {
+			if e.Weight != 0 && e.Weight != 1 {
 				add("weight", fmt.Sprint(e.Weight))
 			}
 		}

@@ -92,11 +92,11 @@ func (o *selection) balance(f *pushcontext.Federation) {
 	}
 	for _, g := range o.groups {
 		for i := range g.hosts {
-			sums[atPriority{g.priority, g.part}] += min(g.hosts[i].weight, math.MaxUint32)
+			sums[atPriority{g.priority, g.part}] += g.hosts[i].weight
 		}
 	}
 	scale := func(p atPriority, weight uint64) uint64 {
-		return max(mulDiv(min(weight, math.MaxUint32), mulDiv(uint64(f.Sources[p.number-1].Weight), total, shares), sums[p]), 1)
+		return max(mulDiv(weight, mulDiv(uint64(f.Sources[p.number-1].Weight), total, shares), sums[p]), 1)
 	}
 	for i := range o.verdicts {
 		if v := &o.verdicts[i]; v.Sent && len(v.Gateways) > 0 {

@@ -119,7 +119,7 @@ func TestFederatedRandom(t *testing.T) {
 		weights := []uint32{1 + uint32(r.IntN(9)), 1 + uint32(r.IntN(9)), 1 + uint32(r.IntN(9))}
 		var es []*model.Endpoint
 		for i := range 1 + r.IntN(30) {
-			es = append(es, ep(pick(r, "c1", "n", "dc"), "http", fmt.Sprintf("10.0.%d.%d:80", i/8, 1+i), part(uint16(1+r.IntN(3))), at(pick(r, places...)), weight(uint32(r.IntN(5)))))
+			es = append(es, ep(pick(r, "c1", "n", "dc"), "http", fmt.Sprintf("10.0.%d.%d:80", i/8, 1+i), part(uint16(1+r.IntN(3))), at(pick(r, places...)), weight(float64(r.IntN(9))/2)))
 		}
 		mesh := pick(r, newMesh(), newMesh(failover, placed))
 		class := sidecar("c1", "shop", inZone(pick(r, places...)))

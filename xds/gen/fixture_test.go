@@ -162,7 +162,7 @@ func ep(cluster, port, addr string, edits ...func(*model.Endpoint)) *model.Endpo
 }
 
 func workload(n string) func(*model.Endpoint)     { return func(e *model.Endpoint) { e.Workload.Name = n } }
-func weight(w uint32) func(*model.Endpoint)       { return func(e *model.Endpoint) { e.Weight = w } }
+func weight(w float64) func(*model.Endpoint)      { return func(e *model.Endpoint) { e.Weight = w } }
 func health(h model.Health) func(*model.Endpoint) { return func(e *model.Endpoint) { e.Health = h } }
 func mtls(e *model.Endpoint)                      { e.TLSMode = model.TLSIstio }
 func network(n string) func(*model.Endpoint)      { return func(e *model.Endpoint) { e.Network = n } }

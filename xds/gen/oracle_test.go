@@ -41,6 +41,9 @@ func (w *world) naive() map[string]uint64 {
 	}
 	weights := map[sent]uint64{}
 	scale := w.scale()
+	if slices.ContainsFunc(w.endpoints, func(e *model.Endpoint) bool { return w.inSubset(e) && e.Weight == 0.25 }) {
+		scale *= 100
+	}
 	for _, e := range w.endpoints {
 		if !w.inSubset(e) || !w.visible(e) || e.Health == model.Terminating || e.Health == model.Draining || e.Health == model.Unhealthy && w.minHealth > 0 {
 			continue
@@ -48,7 +51,10 @@ func (w *world) naive() map[string]uint64 {
 		if w.tls != nil && w.tls.Mode == networking.ClientTLSSettings_ISTIO_MUTUAL && w.proxy.ClientTLS.Key == "" {
 			continue // or it would be called in cleartext
 		}
-		weight := max(uint64(e.Weight), 1) * scale
+		weight := uint64(e.Weight * float64(scale))
+		if e.Weight == 0 {
+			weight = scale
+		}
 		to := sent{priority: w.priority(e), locality: e.Locality.String()}
 		if to.addr = w.alternative(e); to.addr != "" {
 			weights[to] += weight
@@ -281,12 +287,13 @@ func randomWorld(r *rand.Rand) *world {
 		}
 		w.gateways = append(w.gateways, g)
 	}
+	fractions := pick(r, []float64{0, 1, 2, 7}, []float64{0, 0.25, 1, 7})
 	for i := range r.IntN(14) {
 		addr := fmt.Sprintf("10.0.0.%d:80", i+1)
 		if r.IntN(8) == 0 {
 			addr = ":80"
 		}
-		e := ep(pick(r, "c1", "c2", "c3", "c4"), "http", addr, weight(pick[uint32](r, 0, 1, 2, 7)), at(pick(r, "", "r1/z1", "r1/z2", "r2/z1", "r2/z1/s1", "r3")),
+		e := ep(pick(r, "c1", "c2", "c3", "c4"), "http", addr, weight(pick(r, fractions...)), at(pick(r, "", "r1/z1", "r1/z2", "r2/z1", "r2/z1/s1", "r3")),
 			network(pick(r, "", "n1", "n2", "n2", "n3", "n4")), health(pick(r, model.Healthy, model.Healthy, model.Healthy, model.Unhealthy, model.Draining, model.Terminating)), workload(fmt.Sprint(i)))
 		if r.IntN(4) > 0 {
 			mtls(e)

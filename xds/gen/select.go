@@ -130,8 +130,8 @@ type selector struct {
 	prefer    []preference
 	tls       tlsMode
 	multi     bool
-	mixed     bool // there are endpoints of both address families
-	scale     uint64
+	mixed     bool   // there are endpoints of both address families
+	scale     uint64 // makes weights whole, and those that gateways share divisible
 	entrances map[entranceKey]entrance
 	shares    map[string]uint32
 	patterns  []string // keys of shares, most specific first
@@ -149,11 +149,11 @@ type groupKey struct {
 // both made from it. Every candidate gets a verdict.
 func selectEndpoints(in candidates, c Class) selection {
 	s := &selector{candidates: in, class: c, mesh: in.shape.Mesh, policy: makePolicy(in.shape, in.rule),
-		tls: in.secured(), groups: map[groupKey]*group{}, scale: 1, mixed: mixed(in.localities)}
+		tls: in.secured(), groups: map[groupKey]*group{}, scale: unit(in.localities), mixed: mixed(in.localities)}
 	s.prefer, s.shares = s.policy.preferences(c), s.policy.shares(c.Locality)
 	s.patterns = patternsBySpecificity(s.shares)
 	if s.multi = s.mesh.MultiNetwork(); s.multi {
-		s.entrances, s.scale = map[entranceKey]entrance{}, s.weightScale()
+		s.entrances, s.scale = map[entranceKey]entrance{}, s.scale*s.weightScale()
 	}
 	n := 0
 	for _, l := range in.localities {
@@ -279,7 +279,7 @@ func (s *selector) place(e *model.Endpoint, gateways []pushcontext.Gateway, v *V
 		g = &group{priority: k.priority, locality: k.locality, part: k.part}
 		s.groups[k] = g
 	}
-	weight := max(uint64(e.Weight), 1) * s.scale
+	weight := s.weight(e)
 	if len(gateways) == 0 {
 		g.hosts = append(g.hosts, host{endpoint: e, alternative: v.Alternative, verdict: len(s.out), weight: weight, health: e.Health})
 		return
@@ -290,6 +290,25 @@ func (s *selector) place(e *model.Endpoint, gateways []pushcontext.Gateway, v *V
 		v.Gateways = append(v.Gateways, gatewayAddr(gw))
 		g.through(gw, share)
 	}
+}
+
+// heaviest is the most that an endpoint weighs before the sums are made to fit: a million of them add up to no more than 64 bits.
+const heaviest = 1 << 44
+
+// unit is what makes the weights of all endpoints whole: hundredths count if any has a fraction.
+func unit(list []pushcontext.LocalityEndpoints) uint64 {
+	for _, l := range list {
+		for _, e := range l.Endpoints {
+			if e.Weight != math.Trunc(e.Weight) {
+				return 100
+			}
+		}
+	}
+	return 1
+}
+
+func (s *selector) weight(e *model.Endpoint) uint64 {
+	return max(uint64(min(math.Round(cmp.Or(e.Weight, 1)*float64(s.scale)), heaviest)), 1)
 }
 
 // through adds weight to a gateway of the group.
@@ -375,9 +394,7 @@ func (o *selection) weigh() {
 		total, n := uint64(0), uint64(0)
 		for ; end < len(o.groups) && o.groups[end].priority == o.groups[start].priority; end++ {
 			for i := range o.groups[end].hosts {
-				h := &o.groups[end].hosts[i]
-				h.weight = min(h.weight, math.MaxUint32)
-				total, n = total+h.weight, n+1
+				total, n = total+o.groups[end].hosts[i].weight, n+1
 			}
 		}
 		divisor := uint64(1)

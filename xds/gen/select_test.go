@@ -411,7 +411,7 @@ func randomSelection(r *rand.Rand) (svc, *settings, gen.Class, []model.ShardKey)
 		if slices.ContainsFunc(es, func(e *model.Endpoint) bool { return string(e.Addr.Cluster) == cluster && e.Addr.String() == addr }) {
 			continue // a member lists an address once
 		}
-		e := ep(cluster, "http", addr, weight(pick[uint32](r, 0, 1, 7, math.MaxUint32)), at(pick(r, places...)),
+		e := ep(cluster, "http", addr, weight(pick(r, 0, 1, 7, 0.5, math.MaxUint32)), at(pick(r, places...)),
 			network(pick(r, nets...)), health(pick(r, model.Healthy, model.Unhealthy, model.Draining, model.Terminating)), node(pick(r, "a", "b")))
 		if r.IntN(2) == 0 {
 			mtls(e)

@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -191,7 +192,7 @@ func unseen(pc *pushcontext.PushContext, v *pushcontext.ServiceView, r pushconte
 func endpoint(port string, e *model.Endpoint, p *pushcontext.DestinationPolicy) Endpoint {
 	return Endpoint{
 		Address: e.Addr.String(), Cluster: string(e.Addr.Cluster), Port: port, Health: e.Health.String(),
-		Locality: e.Locality.String(), Network: e.Network, Weight: max(e.Weight, 1), TLSMode: e.TLSMode,
+		Locality: e.Locality.String(), Network: e.Network, Weight: cmp.Or(e.Weight, 1), TLSMode: e.TLSMode,
 		Workload: workload(e.Workload), ServiceAccount: e.ServiceAccount, Source: sourceOf(e), Subsets: gen.SubsetsWith(p, e),
 	}
 }
@@ -205,7 +206,7 @@ func verdict(port string, d gen.Verdict, p *pushcontext.DestinationPolicy, unsee
 		out.Reason, _, _ = strings.Cut(unseen, ":")
 	}
 	if out.Reason == "" {
-		out.Priority, out.Weight, out.Health, out.Via = &d.Priority, d.Weight, d.Health.String(), addresses(d.Gateways)
+		out.Priority, out.Weight, out.Health, out.Via = &d.Priority, float64(d.Weight), d.Health.String(), addresses(d.Gateways)
 	}
 	return out
 }

@@ -144,7 +144,7 @@ type Endpoint struct {
 	Health         string   `json:"health,omitempty"`
 	Locality       string   `json:"locality,omitempty"`
 	Network        string   `json:"network,omitempty"`
-	Weight         uint32   `json:"weight,omitempty"`
+	Weight         float64  `json:"weight,omitempty"`   // as its registry says it; for the proxy asked about, as it is sent
 	Priority       *uint32  `json:"priority,omitempty"` // for the proxy asked about
 	Via            string   `json:"via,omitempty"`      // gateway address that stands in for it
 	TLSMode        string   `json:"tlsMode,omitempty"`
@@ -193,7 +193,7 @@ type ShardEndpoint struct {
 	ServiceAccount  string            `json:"ServiceAccount,omitempty"`
 	Network         string            `json:"Network,omitempty"`
 	Locality        ShardLocality     `json:"Locality"`
-	LbWeight        uint32            `json:"LbWeight,omitempty"`
+	LbWeight        float64           `json:"LbWeight,omitempty"`
 	TLSMode         string            `json:"TLSMode,omitempty"`
 	WorkloadName    string            `json:"WorkloadName,omitempty"`
 	Namespace       string            `json:"Namespace,omitempty"`
