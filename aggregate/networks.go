@@ -41,7 +41,7 @@ func newNetworks(m *mesh, src gatewaySources, old networks) networks {
 			for _, a := range spec.Addrs {
 				gws = appendGateway(gws, gatewayOf(spec.Network, r.id, &r.obj.Source), a)
 			}
-			if len(gws) == before && spec.Network != "" {
+			if spec.Network != "" && meant(spec.Addrs) && !keepsApart(gws[before:]) {
 				gws = append(gws, gatewayOf(spec.Network, r.id, &r.obj.Source))
 			}
 		case *model.ResolvedHost:
@@ -111,14 +111,14 @@ func serviceGateways(m *mesh, s row[*model.Service]) (out []pushcontext.Gateway)
 	cluster := s.id.shard.Cluster
 	if network := s.obj.Labels[model.LabelNetwork]; network != "" {
 		port, explicit := labelledPort(s.obj)
-		if out = appendExposed(out, s, network, port); len(out) == 0 && explicit { // meant as one, with a port that it does not have
+		if out = appendExposed(out, s, network, port, model.HBONEPort); explicit && !keepsApart(out) { // meant as one, with a port that it does not have
 			out = append(out, gatewayOf(network, s.id, &s.obj.Source))
 		}
 	}
 	network := m.fromRegistry[cluster]
 	for _, g := range m.view.Networks.GetNetworks()[network].GetGateways() {
 		if g.GetRegistryServiceName() == s.obj.Host {
-			out = appendExposed(out, s, network, portOf(g))
+			out = appendExposed(out, s, network, portOf(g), 0)
 		}
 	}
 	return out
@@ -139,35 +139,48 @@ func labelledPort(s *model.Service) (port uint16, explicit bool) {
 
 // appendExposed adds the gateways at the Service's addresses. While it has none, an unusable one keeps the
 // network apart: that an address is late, or lost, does not make what is behind it reachable.
-func appendExposed(out []pushcontext.Gateway, s row[*model.Service], network string, port uint16) []pushcontext.Gateway {
-	if !slices.ContainsFunc(s.obj.Ports, func(p model.Port) bool { return p.Number == port }) {
-		return out
+func appendExposed(out []pushcontext.Gateway, s row[*model.Service], network string, port, hbone uint16) []pushcontext.Gateway {
+	has := func(n uint16) bool {
+		return slices.ContainsFunc(s.obj.Ports, func(p model.Port) bool { return p.Number == n })
 	}
 	g, before := gatewayOf(network, s.id, &s.obj.Source), len(out)
 	for _, x := range s.obj.Exposed {
-		at, ok := port, true
-		if x.Ports != nil {
-			at, ok = x.Ports[port]
+		at := func(n uint16) uint16 {
+			switch {
+			case !has(n):
+				return 0
+			case x.Ports != nil:
+				return x.Ports[n]
+			}
+			return n
 		}
-		if ok {
-			out = appendGateway(out, g, model.GatewayAddr{IP: x.IP, Host: x.Host, Port: at})
-		}
+		out = appendGateway(out, g, model.GatewayAddr{IP: x.IP, Host: x.Host, Port: at(port), HBONEPort: at(hbone)})
 	}
-	if len(out) == before && network != "" {
+	if network != "" && has(port) && !keepsApart(out[before:]) {
 		out = append(out, g)
 	}
 	return out
+}
+
+// meant reports whether a gateway with these addresses is one for mutual TLS, be they of use or not.
+func meant(addrs []model.GatewayAddr) bool {
+	return len(addrs) == 0 || slices.ContainsFunc(addrs, func(a model.GatewayAddr) bool { return a.Port != 0 || a.HBONEPort == 0 })
+}
+
+// keepsApart reports whether a network with these gateways is one that is not dialled directly.
+func keepsApart(gws []pushcontext.Gateway) bool {
+	return slices.ContainsFunc(gws, func(g pushcontext.Gateway) bool { return !g.HBONEOnly() })
 }
 
 // appendGateway adds g at an address, unless that can't be one. Some load balancers give an IP as their
 // host name.
 func appendGateway(out []pushcontext.Gateway, g pushcontext.Gateway, a model.GatewayAddr) []pushcontext.Gateway {
 	if ip, err := netip.ParseAddr(a.Host); err == nil && !a.IP.IsValid() {
-		a = model.GatewayAddr{IP: ip, Port: a.Port}
+		a.IP, a.Host = ip, ""
 	}
-	g.Addr = netip.AddrPortFrom(a.IP.Unmap(), a.Port)
+	g.Addr, g.HBONEPort = netip.AddrPortFrom(a.IP.Unmap(), a.Port), a.HBONEPort
 	switch {
-	case g.Network == "" || a.Port == 0:
+	case g.Network == "" || a.Port == 0 && a.HBONEPort == 0:
 		return out
 	case dialable(a.IP):
 		return append(out, g)
@@ -215,11 +228,13 @@ func hostsOf(gws []pushcontext.Gateway) []string {
 // hostName is the one spelling of a DNS name.
 func hostName(h string) string { return strings.ToLower(strings.TrimSuffix(h, ".")) }
 
-// names are the networks' names.
+// names are those of the networks that are entered through gateways.
 func (n networks) names() []string {
 	var out []string
 	for _, x := range n.named {
-		out = append(out, x.Name)
+		if keepsApart(x.Gateways) {
+			out = append(out, x.Name)
+		}
 	}
 	return out
 }

@@ -112,6 +112,56 @@ func TestGatewaysOfServices(t *testing.T) {
 	}
 }
 
+// Ports for HBONE are told. A gateway that has no other does not keep its network apart: to proxies that do not speak HBONE it is as if it
+// were not there, whether it has an address or not.
+func TestGatewaysThatSpeakHBONE(t *testing.T) {
+	t.Parallel()
+	c2 := kube("c2")
+	mesh, both := []model.Port{port("mesh", 15008)}, []model.Port{port("mesh", 15008), port("tls", 15443)}
+	of := func(ports []model.Port, opts ...func(*model.Service)) model.Object {
+		return eastWest(c2, "n2", append([]func(*model.Service){func(s *model.Service) { s.Ports = ports }}, opts...)...)
+	}
+	listed := func(addrs ...model.GatewayAddr) model.Object {
+		return config(c2, model.ConfigNetworkGateway, "istio-system", "gw", &model.NetworkGateway{Network: "n2", Addrs: addrs})
+	}
+	ip := netip.MustParseAddr("192.0.2.1")
+	for name, tc := range map[string]struct {
+		row   model.Object
+		want  []string // address, or name, and port for HBONE
+		apart bool
+	}{
+		"both":                       {of(both), []string{"192.0.2.1:15443 15008"}, true},
+		"alone":                      {of(mesh), []string{"192.0.2.1:0 15008"}, false},
+		"alone, not exposed":         {of(mesh, exposed()), nil, false},
+		"alone, by name":             {of(mesh, exposed(model.Exposure{Host: "lb.example"})), []string{"lb.example 15008"}, false},
+		"node ports":                 {of(both, exposed(at("192.0.2.8", 15443, 30443, 15008, 30008))), []string{"192.0.2.8:30443 30008"}, true},
+		"node port of it alone":      {of(both, exposed(at("192.0.2.8", 15008, 30008))), []string{" 0", "192.0.2.8:0 30008"}, true},
+		"another port that it lacks": {of(mesh, label("networking.istio.io/gatewayPort", "443")), []string{" 0", "192.0.2.1:0 15008"}, true},
+		"Gateway with both":          {listed(model.GatewayAddr{IP: ip, Port: 15443}, model.GatewayAddr{IP: ip, HBONEPort: 15008}), []string{"192.0.2.1:0 15008", "192.0.2.1:15443 0"}, true},
+		"Gateway with it alone":      {listed(model.GatewayAddr{IP: ip, HBONEPort: 15008}), []string{"192.0.2.1:0 15008"}, false},
+		"Gateway at a useless place": {listed(model.GatewayAddr{IP: netip.MustParseAddr("127.0.0.1"), HBONEPort: 15008}), nil, false},
+		"Gateway half useless":       {listed(model.GatewayAddr{IP: netip.MustParseAddr("127.0.0.1"), Port: 15443}, model.GatewayAddr{IP: ip, HBONEPort: 15008}), []string{" 0", "192.0.2.1:0 15008"}, true},
+	} {
+		b := rebuild(tc.row, service(kube("c1"), "a"), onNetwork(slice(c2, "a", "a-1", "10.0.0.1"), "n2"))
+		var got []string
+		for _, n := range b.Networks {
+			for _, g := range n.Gateways {
+				where := g.Host
+				if g.Addr.IsValid() {
+					where = g.Addr.String()
+				}
+				got = append(got, fmt.Sprint(where, " ", g.HBONEPort))
+			}
+		}
+		if d := cmp.Diff(tc.want, got); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+		if b.Mesh.HasGateway("n2") != tc.apart || len(b.Hosts) > 0 {
+			t.Errorf("%s: the network is apart: %t, names to resolve: %v", name, !tc.apart, b.Hosts)
+		}
+	}
+}
+
 // A Service that meshNetworks names counts in the members of the network that it names it for.
 func TestGatewaysNamedByMeshNetworks(t *testing.T) {
 	t.Parallel()

@@ -57,7 +57,7 @@ func (w *world) policy(k model.ShardKey) *model.Config {
 		c.Kind, c.Spec = model.ConfigGateway, w.gateway()
 	case 3:
 		c.Kind, c.Spec = model.ConfigNetworkGateway, &model.NetworkGateway{Network: w.network(), Addrs: []model.GatewayAddr{
-			{IP: netip.MustParseAddr(w.ip()), Port: 15443}, {Host: w.dnsName(), Port: uint16(w.pick(2))},
+			{IP: netip.MustParseAddr(w.ip()), Port: []uint16{15443, 0}[w.pick(2)], HBONEPort: uint16(w.pick(2))}, {Host: w.dnsName(), Port: uint16(w.pick(2))},
 		}}
 	default:
 		c.Kind, c.Namespace, c.Name = model.ConfigResolvedHost, "", []string{"a.example", "b.example"}[w.pick(2)]

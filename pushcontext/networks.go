@@ -11,17 +11,18 @@ import (
 
 // Gateway is an east-west gateway through which a network is entered.
 type Gateway struct {
-	Network string
-	Cluster model.ClusterID // member that it belongs to; "" for the whole network
-	Addr    netip.AddrPort  // where it is dialled; holds the port alone when Host is not resolved
-	Host    string          // set when the gateway is known by name
-	Source  string          // what names it: "kubernetes/c2 Service/ns/name", or "MeshNetworks"
+	Network   string
+	Cluster   model.ClusterID // member that it belongs to; "" for the whole network
+	Addr      netip.AddrPort  // where it is dialled; holds the port alone when Host is not resolved, and no port when HBONE alone is spoken
+	Host      string          // set when the gateway is known by name
+	HBONEPort uint16          // where HBONE is spoken, which proxies here do not; 0 if it is not
+	Source    string          // what names it: "kubernetes/c2 Service/ns/name", or "MeshNetworks"
 }
 
 // Compare is a total order over all fields.
 func (g Gateway) Compare(o Gateway) int {
 	return cmp.Or(strings.Compare(g.Network, o.Network), strings.Compare(string(g.Cluster), string(o.Cluster)),
-		g.Addr.Compare(o.Addr), strings.Compare(g.Host, o.Host), strings.Compare(g.Source, o.Source))
+		g.Addr.Compare(o.Addr), strings.Compare(g.Host, o.Host), cmp.Compare(g.HBONEPort, o.HBONEPort), strings.Compare(g.Source, o.Source))
 }
 
 // same reports whether both are one gateway, which several sources may name.
@@ -32,6 +33,14 @@ func (g Gateway) same(o Gateway) bool {
 
 // Named reports whether a proxy that resolves names itself can dial the gateway by its name.
 func (g Gateway) Named() bool { return g.Host != "" && !g.Addr.IsValid() && g.Addr.Port() != 0 }
+
+// Usable reports whether the gateway can be dialled: by its address or, if named, by its name.
+func (g Gateway) Usable(named bool) bool {
+	return g.Addr.IsValid() && g.Addr.Port() != 0 || named && g.Named()
+}
+
+// HBONEOnly reports whether it is no gateway for proxies that do not speak HBONE. For these its network is as if it were not there.
+func (g Gateway) HBONEOnly() bool { return g.HBONEPort != 0 && g.Addr.Port() == 0 }
 
 // Network is a network that is entered through gateways. It is immutable, and keeps its pointer while
 // the gateways stay the same.
@@ -90,7 +99,7 @@ func (ns Networks) NetworkGateways(network string, cluster model.ClusterID, name
 	}
 	var all, own []Gateway
 	for _, g := range n.Gateways {
-		if !g.Addr.IsValid() && !(named && g.Named()) {
+		if !g.Usable(named) {
 			continue
 		}
 		all = append(all, g)

@@ -21,10 +21,11 @@ func TestNewNetworks(t *testing.T) {
 	gws := []Gateway{
 		{Network: "n1", Addr: at("1.1.1.1:15443")}, {Network: "n1", Addr: at("1.1.1.1:15443"), Host: "gw.example"},
 		{Network: "n1", Cluster: "c1", Addr: at("1.1.1.1:15443")}, {Network: "n1", Addr: at("1.1.1.1:15444")},
+		{Network: "n1", Addr: at("1.1.1.1:15443"), HBONEPort: 15008}, {Network: "n1", Addr: at("1.1.1.1:0"), HBONEPort: 15008},
 		{Network: "n2", Host: "gw.example", Source: "b"}, {Network: "n2", Host: "gw.example", Source: "a"},
 	}
 	first := NewNetworks(gws, nil)
-	if len(first) != 2 || len(first.Find("n1").Gateways) != 4 || len(first.Find("n2").Gateways) != 1 || first.Find("n3") != nil {
+	if len(first) != 2 || len(first.Find("n1").Gateways) != 6 || len(first.Find("n2").Gateways) != 1 || first.Find("n3") != nil {
 		t.Fatalf("%+v", first)
 	}
 	if got := first.Find("n2").Gateways[0].Source; got != "a" {
@@ -49,13 +50,15 @@ func TestNewNetworks(t *testing.T) {
 	}
 }
 
-// A gateway known by name serves proxies that resolve names themselves, if its port is known.
+// A gateway known by name serves proxies that resolve names themselves, if its port is known. One that speaks HBONE alone serves nobody, also if
+// it is the member's own.
 func TestNamedGateways(t *testing.T) {
 	t.Parallel()
 	port := netip.AddrPortFrom(netip.Addr{}, 15443)
 	ns := NewNetworks([]Gateway{
 		{Network: "n1", Addr: netip.MustParseAddrPort("1.1.1.1:15443")}, {Network: "n1", Host: "gw.example", Addr: port},
 		{Network: "n1", Host: "0.0.0.0"}, {Network: "n1", Cluster: "c1", Addr: port}, {Network: "n1", Cluster: "c2", Host: "own.example", Addr: port},
+		{Network: "n1", Cluster: "c1", Addr: netip.MustParseAddrPort("1.1.1.2:0"), HBONEPort: 15008}, {Network: "n1", Cluster: "c1", Host: "ambient.example", HBONEPort: 15008},
 	}, nil)
 	for cluster, want := range map[model.ClusterID][2]int{"": {1, 3}, "c1": {1, 3}, "c2": {1, 1}} {
 		for i, named := range []bool{false, true} {

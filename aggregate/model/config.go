@@ -67,9 +67,10 @@ type NetworkGateway struct {
 
 // GatewayAddr is one address of a gateway. Exactly one of IP and Host is set.
 type GatewayAddr struct {
-	IP   netip.Addr
-	Host string // a DNS name, which the hub resolves
-	Port uint16
+	IP        netip.Addr
+	Host      string // a DNS name, which the hub resolves
+	Port      uint16 // that takes mutual TLS; 0 if HBONE alone is spoken
+	HBONEPort uint16 // 0 if HBONE is not spoken
 }
 
 // ResolvedHost is what a DNS name stands for at the moment, or stood for when it last could be

@@ -10,11 +10,12 @@ import (
 func itoa(n uint16) string { return strconv.Itoa(int(n)) }
 
 // What makes a Service an east-west gateway, in Istio's words: the label with the network that it leads into, and the one
-// with the port that takes mutual TLS from other networks, if it is not EastWestPort.
+// with the port that takes mutual TLS from other networks, if it is not EastWestPort. HBONE is taken at HBONEPort.
 const (
 	LabelNetwork     = "topology.istio.io/network"
 	LabelGatewayPort = "networking.istio.io/gatewayPort"
 	EastWestPort     = 15443
+	HBONEPort        = 15008
 )
 
 // Labels are an object's labels. They are immutable once they belong to a row.

@@ -18,6 +18,10 @@ const (
 	autoPassthrough = "auto-passthrough"
 	// eastWestPort is the port of east-west gateways.
 	eastWestPort = model.EastWestPort
+	// protocolHBONE is that of a listener of an ambient gateway.
+	protocolHBONE = "HBONE"
+	// hboneAlone tells of a gateway that nobody here can use.
+	hboneAlone = "it speaks HBONE alone, which proxies here do not: to them it is as if it were not there"
 	// The Gateway API allows as many addresses and listeners.
 	maxAddresses = 16
 	maxListeners = 64
@@ -26,8 +30,8 @@ const (
 )
 
 // kubernetesGateway makes the row of a Gateway of the Kubernetes Gateway API whose label names a
-// network: it is entered at each of its addresses by each listener that forwards mutual TLS. Other Gateways
-// are not served yet.
+// network: it is entered at each of its addresses by each listener that forwards mutual TLS. Those for HBONE are told, and used by
+// nobody. Other Gateways are not served yet.
 //
 // The addresses are those of its status, else those of its spec, as a Gateway that nobody deploys has
 // no status. Without any it is a gateway that can't be dialled: its network is another one all the same. Istio reads the spec alone, and keeps what it found when the label is gone.
@@ -42,19 +46,24 @@ func (c *Converter) kubernetesGateway(o Object, g *gatewayv1.Gateway) (res Resul
 		res.row(o.Ref.String(), c.notServed(o, kindNotServedGateway))
 		return res
 	}
-	hosts, ports := gatewayHosts(g, &res), gatewayPorts(g, &res)
+	hosts, ports, hbone := gatewayHosts(g, &res), gatewayPorts(g, &res), hbonePorts(g)
 	if len(hosts) == 0 {
 		res.problem("network %q can't be entered by it yet: it has no address", clip(network))
 	}
 	if len(ports) == 0 {
 		res.problem("it is no gateway of network %q: it has no TLS listener on port %d (label %s names another) or with the option %s: %s",
 			clip(network), eastWestPort, labelGatewayPort, listenerOption, autoPassthrough)
+		if len(hbone) > 0 {
+			res.problem(hboneAlone)
+		}
+	}
+	if len(ports) == 0 && (len(hbone) == 0 || len(hosts) == 0) {
 		res.row(o.Ref.String(), c.notServed(o, kindNotServedGateway))
 		return res
 	}
 	res.row(o.Ref.String(), &model.Config{
 		Kind: model.ConfigNetworkGateway, Namespace: o.Ref.Namespace, Name: o.Ref.Name,
-		Spec: &model.NetworkGateway{Network: network, Addrs: crossed(hosts, ports)}, Created: g.CreationTimestamp.Time, Source: c.source(o),
+		Spec: &model.NetworkGateway{Network: network, Addrs: crossed(hosts, ports, hbone)}, Created: g.CreationTimestamp.Time, Source: c.source(o),
 	})
 	return res
 }
@@ -120,15 +129,28 @@ func gatewayPorts(g *gatewayv1.Gateway, res *Result) []uint16 {
 	return out
 }
 
+// hbonePorts are the ports of listeners that speak HBONE.
+func hbonePorts(g *gatewayv1.Gateway) (out []uint16) {
+	for _, l := range g.Spec.Listeners {
+		if n, ok := portNumber(int64(l.Port)); ok && l.Protocol == protocolHBONE && !slices.Contains(out, n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
 func forwards(l gatewayv1.Listener) bool {
 	return l.TLS != nil && l.TLS.Options[listenerOption] == autoPassthrough
 }
 
-func crossed(hosts []model.GatewayAddr, ports []uint16) []model.GatewayAddr {
+func crossed(hosts []model.GatewayAddr, ports, hbone []uint16) []model.GatewayAddr {
 	var out []model.GatewayAddr
 	for _, at := range hosts {
-		for _, at.Port = range ports {
-			out = append(out, at)
+		for _, n := range ports {
+			out = append(out, model.GatewayAddr{IP: at.IP, Host: at.Host, Port: n})
+		}
+		for _, n := range hbone {
+			out = append(out, model.GatewayAddr{IP: at.IP, Host: at.Host, HBONEPort: n})
 		}
 	}
 	return out

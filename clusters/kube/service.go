@@ -44,13 +44,20 @@ func (c *Converter) service(o Object, s *corev1.Service, look Lookup) (res Resul
 	return res
 }
 
-// checkGateway tells of an east-west gateway that names a port which it does not have.
+// checkGateway tells of an east-west gateway that names a port which it does not have, or has none that is of use here.
 func checkGateway(s *model.Service, res *Result) {
 	network, label := s.Labels[labelNetwork], s.Labels[labelGatewayPort]
-	if network == "" || label == "" || slices.ContainsFunc(s.Ports, func(p model.Port) bool { return strconv.Itoa(int(p.Number)) == label }) {
-		return
+	has := func(port string) bool {
+		return slices.ContainsFunc(s.Ports, func(p model.Port) bool { return strconv.Itoa(int(p.Number)) == port })
 	}
-	res.problem("label %s: %q is not a port of it, so nothing is reached through it in network %s", labelGatewayPort, clip(label), clip(network))
+	switch {
+	case network == "":
+	case label != "" && !has(label):
+		res.problem("label %s: %q is not a port of it, so nothing is reached through it in network %s", labelGatewayPort, clip(label), clip(network))
+	case label == "" && !has(strconv.Itoa(eastWestPort)) && has(strconv.Itoa(model.HBONEPort)):
+		res.problem("it is no gateway of network %q: it has port %d and not %d (label %s names another), so %s",
+			clip(network), model.HBONEPort, eastWestPort, labelGatewayPort, hboneAlone)
+	}
 }
 
 func nodeLocal(p *corev1.ServiceInternalTrafficPolicy) bool {

@@ -171,7 +171,7 @@ func (s *selector) weightScale() uint64 {
 	named := s.shape.Resolution.IsDNS()
 	for _, n := range s.networks {
 		for _, g := range n.Gateways {
-			if !g.Addr.IsValid() && !(named && g.Named()) || !s.dials(g) {
+			if !g.Usable(named) || !s.dials(g) {
 				continue
 			}
 			counts[entranceKey{network: n.Name}]++

@@ -2,6 +2,7 @@ package gen_test
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -105,7 +106,8 @@ func TestSelectMutualTLS(t *testing.T) {
 func TestIncident61NamedGatewaysOfDNSServices(t *testing.T) {
 	t.Parallel()
 	mesh := newMesh(func(m *settings) {
-		m.gateways = []pushcontext.Gateway{gateway("n2", "c2", "192.0.2.2:15443"), named("n2", "c2", "gw.example", 15443), named("n3", "c3", "gw3.example", 443), {Network: "n4", Host: "noport.example"}}
+		m.gateways = []pushcontext.Gateway{gateway("n2", "c2", "192.0.2.2:15443"), named("n2", "c2", "gw.example", 15443), named("n3", "c3", "gw3.example", 443), {Network: "n4", Host: "noport.example"},
+			{Network: "n2", Cluster: "c2", Addr: netip.MustParseAddrPort("192.0.2.9:0"), HBONEPort: 15008}} // of no use to anybody, and of no weight
 	})
 	s := svc{host: "db.example", ns: "shop", ports: []model.Port{httpPort(80)}, resolution: model.DNSLB, inline: []*model.Endpoint{
 		ep("c1", "http", "db1.example:80", network("n1")), ep("c2", "http", "db2.example:80", network("n2"), mtls), ep("c3", "http", ":80", network("n3"), mtls), ep("c4", "http", "db4.example:80", network("n4"), mtls)}}

@@ -31,9 +31,12 @@ func (h *handler) networks(*http.Request) (any, error) {
 	out := []Gateway{}
 	for _, n := range pc.Networks {
 		for _, g := range n.Gateways {
-			v := Gateway{Network: g.Network, Cluster: string(g.Cluster), Host: g.Host, Usable: g.Addr.IsValid(), Source: g.Source}
-			if v.Usable {
-				v.Address = g.Addr.String()
+			v := Gateway{
+				Network: g.Network, Cluster: string(g.Cluster), Addr: g.Host, Port: g.Addr.Port(), HBONEPort: g.HBONEPort,
+				Host: g.Host, Usable: g.Usable(false), Source: g.Source,
+			}
+			if g.Addr.IsValid() {
+				v.Addr = g.Addr.Addr().String()
 			}
 			out = append(out, v)
 		}

@@ -231,14 +231,16 @@ type Finding struct {
 	Message  string `json:"message"`
 }
 
-// Gateway is an east-west gateway in /debug/networkz.
+// Gateway is an east-west gateway in /debug/networkz. The fields with capitals are Istio's.
 type Gateway struct {
-	Network string `json:"network"`
-	Cluster string `json:"cluster,omitempty"`
-	Address string `json:"address,omitempty"` // "ip:port"
-	Host    string `json:"host,omitempty"`
-	Usable  bool   `json:"usable"`           // false while Host has no address
-	Source  string `json:"source,omitempty"` // what names it: "provider/cluster Kind/namespace/name"
+	Network   string
+	Cluster   string
+	Addr      string // an IP address; Host while it has none
+	Port      uint16 // 0 if HBONE alone is spoken
+	HBONEPort uint16 // 0 if HBONE is not spoken
+	Host      string `json:"host,omitempty"`   // the name that it is known by
+	Usable    bool   `json:"usable"`           // false while Host has no address, and if HBONE alone is spoken
+	Source    string `json:"source,omitempty"` // what names it: "provider/cluster Kind/namespace/name"
 }
 
 // PushStatus describes the newest snapshot in /debug/push_status.

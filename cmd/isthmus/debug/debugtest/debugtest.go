@@ -120,6 +120,7 @@ func Hub() *pushcontext.Hub {
 	}
 	gateways := []pushcontext.Gateway{
 		{Network: "net-east", Cluster: "east", Addr: netip.MustParseAddrPort("192.0.2.1:15443"), Source: "kubernetes/east Service/istio-system/eastwest"},
+		{Network: "net-east", Cluster: "east", Addr: netip.MustParseAddrPort("192.0.2.2:0"), HBONEPort: 15008, Source: "kubernetes/east Service/istio-system/ambient"},
 		{Network: "net-west", Cluster: "west", Host: "gateway.west.example"},
 	}
 	c := pushcontext.Commit{Mesh: m, Networks: pushcontext.NewNetworks(gateways, nil), Shards: Shards(), Time: Now(), Reasons: []string{"service"}, Configs: []*model.Config{
