@@ -22,6 +22,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters"
 	"github.com/isthmus-mesh/isthmus/clusters/dns"
+	"github.com/isthmus-mesh/isthmus/clusters/registries"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/health"
 	"github.com/isthmus-mesh/isthmus/mcp/client"
@@ -45,12 +46,14 @@ type hub struct {
 	findings   *debug.Findings
 	registered *registration // nil without --auto-registration
 	status     *statusWriter // nil without --write-status
+	held       *heldBack
 
 	stopping atomic.Bool
 }
 
 func newHub(o *serveOptions, log *slog.Logger) *hub {
 	h := &hub{opts: o, log: log, metrics: prometheus.NewRegistry()}
+	h.held = newHeldBack(h.metrics)
 	var workloads xds.Workloads
 	replica := replicaName()
 	if o.autoRegistration {
@@ -77,7 +80,7 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 	h.findings = &debug.Findings{Snapshot: h.snapshots.Current, Now: time.Now, More: o.declarationFindings}
 	if o.writeStatus {
 		h.status = newStatusWriter(o, h.findings, func(pc *pushcontext.PushContext) []debug.Registry {
-			return debug.Registries(h.controller.Shards(), pc, h.declared())
+			return debug.Registries(h.controller.Shards(), pc, h.declared(), h.held.of)
 		}, h.inForce, replica, log)
 	}
 	h.metrics.MustRegister(
@@ -90,7 +93,7 @@ func newHub(o *serveOptions, log *slog.Logger) *hub {
 	if o.watch != nil {
 		life = o.watch(life)
 	}
-	deps := sourceDeps{opts: o, life: &settings{Lifecycle: life}, log: log, registerer: h.metrics, upstreams: client.NewMetrics(h.metrics), ready: h.controller.ReadyCh(), primary: h.usePrimary}
+	deps := sourceDeps{opts: o, life: &settings{Lifecycle: life}, log: log, registerer: h.metrics, upstreams: client.NewMetrics(h.metrics), held: h.held, ready: h.controller.ReadyCh(), primary: h.usePrimary}
 	kinds := sources()
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		if s := kinds[kind](deps); s != nil {
@@ -220,9 +223,9 @@ func (h *hub) registries() *registrySource {
 }
 
 // declared are the registries that are.
-func (h *hub) declared() []debug.DeclaredRegistry {
+func (h *hub) declared() []registries.Info {
 	if r := h.registries(); r != nil {
-		return r.list()
+		return r.manager.List()
 	}
 	return nil
 }
@@ -310,7 +313,7 @@ func (h *hub) debug() http.Handler {
 	return debug.New(debug.Options{
 		Snapshot: h.snapshots.Current, Between: h.snapshots.Between, Shards: h.controller.Shards, Ready: h.ready,
 		Proxies: debug.XDS{Server: h.xds}, ConfigCluster: model.ClusterID(h.opts.clusterID), Members: h.members, Findings: h.findings,
-		Declared: h.declared,
+		Declared: h.declared, HeldBack: h.held.of,
 	})
 }
 

@@ -20,8 +20,10 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/clusters"
 	"github.com/isthmus-mesh/isthmus/clusters/file"
+	"github.com/isthmus-mesh/isthmus/clusters/holdback"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
 	"github.com/isthmus-mesh/isthmus/clusters/lastgood"
 	"github.com/isthmus-mesh/isthmus/mcp/client"
@@ -160,7 +162,13 @@ type mcpSource struct {
 	mesh   *meshconfig.MeshConfig // guarded by mu
 	active bool                   // guarded by mu: somebody brings what is attached up to date, and owns what follows
 
-	attached map[model.ClusterID]upstream
+	attached map[model.ClusterID]served
+}
+
+// served is a server that is attached.
+type served struct {
+	upstream
+	before *holdback.Handover
 }
 
 // newMCPSource gives the source.
@@ -168,7 +176,7 @@ func newMCPSource(d sourceDeps) source {
 	if d.opts.mcp.off {
 		return nil
 	}
-	s := &mcpSource{sourceDeps: d, metrics: d.upstreams, attached: map[model.ClusterID]upstream{}}
+	s := &mcpSource{sourceDeps: d, metrics: d.upstreams, attached: map[model.ClusterID]served{}}
 	d.life.follow(func(m *meshconfig.MeshConfig) {
 		s.settled.Do(func() {})
 		s.use(m)
@@ -242,12 +250,19 @@ func (s *mcpSource) reconcile(m *meshconfig.MeshConfig) {
 	}
 	for name, u := range wanted {
 		old, known := s.attached[name]
-		if known && reflect.DeepEqual(old, u) {
+		if known && reflect.DeepEqual(old.upstream, u) {
 			continue
 		}
-		s.attached[name] = u
 		s.log.Info("MCP server is read", "cluster", name, "provider", model.ProviderMCP, "addresses", u.Addresses, "replacement", known)
-		var reg model.Registry = client.New(s.complete(u))
+		now := served{u, old.before}
+		switch {
+		case !known:
+			now.before = begin(s.store, model.ShardKey{Provider: model.ProviderMCP, Cluster: name})
+		case !slices.Equal(old.Addresses, u.Addresses): // others may say something else, and are believed at once
+			now.before = &holdback.Handover{}
+		}
+		s.attached[name] = now
+		reg := s.held.wrap(client.New(s.complete(u)), *api.RegistrySpec{}.Effective("").Empty, now.before)
 		if s.store != nil {
 			reg = s.store.Wrap(reg, !known)
 		}
@@ -260,6 +275,7 @@ func (s *mcpSource) detach(name model.ClusterID) {
 	key := model.ShardKey{Provider: model.ProviderMCP, Cluster: name}
 	s.life.Detach(key)
 	s.metrics.Forget(name)
+	s.held.forget(key)
 	if s.store != nil {
 		s.store.Forget(key)
 	}

@@ -91,7 +91,8 @@ func TestConfigSourcesAreFollowed(t *testing.T) {
 	}
 	n := &notes{}
 	life := &settings{Lifecycle: n}
-	s := newMCPSource(sourceDeps{opts: o, life: life, log: slog.New(slog.DiscardHandler), registerer: prometheus.NewRegistry()})
+	registerer := prometheus.NewRegistry()
+	s := newMCPSource(sourceDeps{opts: o, life: life, log: slog.New(slog.DiscardHandler), registerer: registerer, held: newHeldBack(registerer)})
 	if err := s.Scan(); err != nil {
 		t.Fatal(err)
 	}
@@ -219,5 +220,85 @@ spec:
 	r.hosts(t, "mail.example.com", "pay.example.com")
 	c.Delete(t, entry("mail"))
 	i.Start(t)
+	held := func() int { return ask[[]debug.Registry](t, r, "registry list")[0].HeldBack }
+	r.log.until(t, "mail is held back", func() bool { return held() == 1 })
+	r.hosts(t, "pay.example.com") // within a minute
+	r.log.until(t, "nothing is held back", func() bool { return held() == 0 })
+}
+
+// holds waits until a registry holds so much back, and gives it.
+func (r *running) holds(t *testing.T, name string, n int) (x debug.Registry) {
+	t.Helper()
+	r.log.until(t, fmt.Sprint(name, " holds ", n, " back"), func() bool { x = registryOf(t, r, name); return x.HeldBack == n && len(x.Problems) == n })
+	return x
+}
+
+// Incident 76: a server that restarts empty takes nothing away, and what is held back for it shows wherever somebody looks.
+func TestIncident76HeldBackShows(t *testing.T) {
+	t.Parallel()
+	up, at := mcptest.Listen(t)
+	up.Set("ServiceEntry", mcpEntry(t, "pay.example.com", "10.1.0.1"))
+	body, err := anypb.New(&networking.VirtualService{Hosts: []string{"pay.example.com"}, Http: []*networking.HTTPRoute{{
+		Route: []*networking.HTTPRouteDestination{{Destination: &networking.Destination{Host: "pay.example.com"}}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	up.Set("VirtualService", mcp.Resource{Namespace: "shop", Name: "pay", Body: body})
+	state := t.TempDir()
+	flags := []string{"--mcp-upstream", "prod=xds://" + at, "--state-dir", state}
+	r := (&running{dir: t.TempDir(), log: newLogbook()}).start(t, flags...)
 	r.hosts(t, "pay.example.com")
+	up.Misbehave(func(f *mcptest.Faults) { f.Empty = true })
+	up.Drop()
+	check := func(r *running) {
+		t.Helper()
+		items := []string{}
+		for _, p := range r.holds(t, "prod", 2).Problems {
+			items = append(items, p.Item)
+		}
+		if want := "ServiceEntry/shop/pay-example-com/pay.example.com VirtualService/shop/pay"; strings.Join(items, " ") != want {
+			t.Errorf("%s, want %s", items, want)
+		}
+		if _, metrics := get(t, "http://"+r.monitoring+"/metrics"); !strings.Contains(metrics, `isthmus_registry_held_back{registry="mcp/prod"} 2`) {
+			t.Error("the metric does not say so")
+		}
+		if got := command(t, "registry", "explain", "prod", "--hub", r.url); !strings.Contains(got.stdout, "2 services and objects") {
+			t.Errorf("%s", got.stdout)
+		}
+		if got := command(t, "service", "explain", "pay.example.com", "--hub", r.url); !strings.Contains(got.stdout, "of its 1 endpoints 0 are left") {
+			t.Errorf("%s", got.stdout)
+		}
+		r.hosts(t, "pay.example.com")
+	}
+	check(r)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	r = (&running{dir: t.TempDir(), log: newLogbook()}).start(t, flags...) // while the server is empty still
+	check(r)
+	up.Misbehave(func(f *mcptest.Faults) { f.Empty = false })
+	up.Push("ServiceEntry")
+	up.Push("VirtualService")
+	r.holds(t, "prod", 0)
+}
+
+// A server that is declared has the policy that its Registry says, for configuration too.
+func TestDeclaredMCPServerHoldsBack(t *testing.T) {
+	t.Parallel()
+	for policy, held := range map[string]int{"{mode: hold, duration: 1h}": 1, "{mode: immediate}": 0} {
+		up, at := mcptest.Listen(t)
+		up.Set("ServiceEntry", mcpEntry(t, "pay.example.com", "10.1.0.1"), mcpEntry(t, "mail.example.com", "10.1.0.2"))
+		r := startHub(t, map[string]string{
+			"east/a.yaml": strings.Replace(registryYAML("a", "xds://"+at, ", empty: "+policy), "provider: consul", "provider: mcp", 1),
+		}, "--cluster-id", "east")
+		r.hosts(t, "mail.example.com", "pay.example.com")
+		up.Delete("ServiceEntry", "shop/mail-example-com")
+		if held == 0 {
+			r.hosts(t, "pay.example.com")
+		}
+		if x := r.holds(t, "a", held); held > 0 && x.Problems[0].Item != "ServiceEntry/shop/mail-example-com/mail.example.com" {
+			t.Errorf("%+v", x.Problems)
+		}
+	}
 }

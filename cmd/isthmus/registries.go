@@ -30,6 +30,7 @@ type sourceDeps struct {
 	log        *slog.Logger
 	registerer prometheus.Registerer
 	upstreams  *client.Metrics    // of all MCP servers
+	held       *heldBack          // of all registries
 	ready      <-chan struct{}    // closed when serving begins
 	primary    func(*rest.Config) // told of each credential of the config cluster
 }

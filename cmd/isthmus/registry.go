@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/output"
 )
@@ -30,9 +31,9 @@ func newRegistryList(now func() time.Time) *cobra.Command {
 		Long: `List the registries that are no Kubernetes API servers: Consul, Nacos, MCP servers, and services whose addresses are declared.
 
 STATE is the contact now: a stale registry keeps serving its last good data, a degraded one serves as it was declared before, since
-what is declared now does not work, and a refused one can't be read as it is declared. HELD counts services that are served as they
-were although the registry says otherwise, by its policy for what becomes empty; PROBLEMS all that wants attention, these
-included: 'isthmus registry explain NAME' tells each.`,
+what is declared now does not work, and a refused one can't be read as it is declared. HELD counts services, and objects of
+configuration, that are served as they were although the registry says otherwise, by its policy for what becomes empty; PROBLEMS
+all that wants attention, these included: 'isthmus registry explain NAME' tells each.`,
 		Example: "  isthmus registry list\n  isthmus registry list -o wide\n  isthmus registry list -o json | jq -r '.[] | select(.state != \"live\") | .name'",
 		Args:    none,
 	}
@@ -126,7 +127,11 @@ func explainRegistry(w io.Writer, x debug.Registry, now time.Time) error {
 	if !x.LastEvent.IsZero() {
 		line("Last event", age(x.LastEvent, now)+" ago")
 	}
-	line("Held back", strconv.Itoa(x.HeldBack)+" services")
+	what := " services"
+	if x.Provider == string(model.ProviderMCP) {
+		what += " and objects"
+	}
+	line("Held back", strconv.Itoa(x.HeldBack)+what)
 	if len(x.Problems) > 0 {
 		fmt.Fprintln(w)
 		t := output.Table{Header: []string{"ITEM", "FOR", "REASON"}}

@@ -10,9 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
@@ -28,7 +26,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/clusters/nacos"
 	"github.com/isthmus-mesh/isthmus/clusters/registries"
 	"github.com/isthmus-mesh/isthmus/clusters/static"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/mcp/client"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/secrets"
@@ -52,8 +49,6 @@ type registrySource struct {
 	primary    chan *rest.Config
 	store      *lastgood.Store // nil without --state-dir
 	metrics    *foreign.Metrics
-	held       *prometheus.GaugeVec
-	counts     heldCounts
 	before     map[model.ShardKey]handover // the manager's: what it makes and forgets, it does one after the other
 	resolver   dns.Resolver
 }
@@ -66,15 +61,11 @@ func newRegistrySource(d sourceDeps) source {
 	s := &registrySource{sourceDeps: d, primary: make(chan *rest.Config, 1), metrics: foreign.NewMetrics(d.registerer), before: map[model.ShardKey]handover{}}
 	servers, _ := d.opts.resolvers() // checked before
 	s.resolver = foreign.Remember(dns.NewClient(dns.Files{}, servers...))
-	s.held = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "isthmus_registry_held_back", Help: "Services of a registry that have lost instances or are gone, and are served as they were.",
-	}, []string{"registry"})
-	d.registerer.MustRegister(s.held)
 	o := registries.Options{
 		Lifecycle: d.life.Lifecycle, Scope: d.opts.declarations(), Keep: s.keep, Forget: s.forget, Log: d.log,
 		Make: map[model.ProviderID]func(registries.Plan) (model.Registry, error){
 			model.ProviderConsul: s.guarded(s.consul), model.ProviderNacos: s.guarded(s.nacos),
-			model.ProviderMCP: s.mcp, model.ProviderStatic: s.static, model.ProviderStaticDNS: s.static,
+			model.ProviderMCP: s.guarded(s.mcp), model.ProviderStatic: s.static, model.ProviderStaticDNS: s.static,
 		},
 	}
 	if d.opts.registries.secretsDir != "" || d.opts.kube.hasPrimary() {
@@ -219,7 +210,7 @@ func (s *registrySource) forget(k model.ShardKey) {
 	if k.Provider == model.ProviderMCP {
 		s.upstreams.Forget(k.Cluster)
 	}
-	s.held.DeleteLabelValues(k.String())
+	s.held.forget(k)
 	delete(s.before, k)
 	if s.store != nil {
 		s.store.Forget(k)
@@ -233,12 +224,7 @@ func (s *registrySource) guarded(make func(registries.Plan, *slog.Logger) (model
 		if err != nil {
 			return nil, err
 		}
-		held := s.held.WithLabelValues(p.Key.String())
-		told := func(n int) {
-			held.Set(float64(n))
-			s.counts.set(p.Key, n)
-		}
-		return holdback.Wrap(r, holdback.Options{Policy: *p.Spec.Empty, Held: told, Before: s.handover(p)}), nil
+		return s.held.wrap(r, *p.Spec.Empty, s.handover(p)), nil
 	}
 }
 
@@ -254,56 +240,12 @@ func (s *registrySource) handover(p registries.Plan) *holdback.Handover {
 	h, there := s.before[p.Key]
 	switch {
 	case !there:
-		h = handover{s.begin(p.Key), p.Spec}
+		h = handover{begin(s.store, p.Key), p.Spec}
 	case !reflect.DeepEqual(h.spec, p.Spec):
 		h = handover{&holdback.Handover{}, p.Spec}
 	}
 	s.before[p.Key] = h
 	return h.Handover
-}
-
-// recent is how old what was kept may be for a registry that lacks it to be doubted.
-const recent = time.Hour
-
-// begin gives the first handover of a registry: hubs and registries may well restart together.
-func (s *registrySource) begin(k model.ShardKey) *holdback.Handover {
-	if s.store != nil {
-		if rows, held, err := s.store.Kept(k); err == nil && time.Since(held) < recent { // who serves what was kept tells errors
-			return holdback.Begin(rows)
-		}
-	}
-	return &holdback.Handover{}
-}
-
-// list is what is known of the registries that are declared.
-func (s *registrySource) list() (out []debug.DeclaredRegistry) {
-	for _, i := range s.manager.List() {
-		out = append(out, debug.DeclaredRegistry{Info: i, HeldBack: s.counts.get(i.Key)})
-	}
-	return out
-}
-
-// heldCounts are the services that each registry holds back.
-type heldCounts struct {
-	mu sync.Mutex
-	by map[model.ShardKey]int // guarded by mu
-}
-
-func (h *heldCounts) set(k model.ShardKey, n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.by == nil {
-		h.by = map[model.ShardKey]int{}
-	}
-	if h.by[k] = n; n == 0 {
-		delete(h.by, k)
-	}
-}
-
-func (h *heldCounts) get(k model.ShardKey) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.by[k]
 }
 
 func (s *registrySource) consul(p registries.Plan, log *slog.Logger) (model.Registry, error) {
@@ -314,8 +256,7 @@ func (s *registrySource) nacos(p registries.Plan, log *slog.Logger) (model.Regis
 	return nacos.New(nacos.Options{Name: p.Key.Cluster, Spec: p.Spec, Access: p.Access, Resolver: s.resolver, Metrics: s.metrics, Log: log})
 }
 
-// mcp gives a registry without what holds removals back: the client itself tells an empty answer from a real one.
-func (s *registrySource) mcp(p registries.Plan) (model.Registry, error) {
+func (s *registrySource) mcp(p registries.Plan, _ *slog.Logger) (model.Registry, error) {
 	u := upstream{Name: p.Key.Cluster, Token: p.Access.Token, TrustDomain: s.opts.trustDomain}
 	encrypted := false
 	for _, a := range p.Spec.Addresses {

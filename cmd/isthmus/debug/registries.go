@@ -12,12 +12,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
-// DeclaredRegistry is what is known of a registry that is declared, besides what it reports itself.
-type DeclaredRegistry struct {
-	registries.Info
-	HeldBack int // services whose removal, or loss of instances, is held back
-}
-
 // Registry is a foreign registry: an element of /debug/registries.
 type Registry struct {
 	Provider    string     `json:"provider"`
@@ -32,7 +26,7 @@ type Registry struct {
 	Services    int        `json:"services"`
 	Workloads   int        `json:"workloads"`
 	Endpoints   int        `json:"endpoints"` // that proxies may be sent
-	HeldBack    int        `json:"heldBack"`  // services that are served as they were
+	HeldBack    int        `json:"heldBack"`  // services, and objects of configuration, that are served as they were
 	Problems    []Problem  `json:"problems,omitempty"`
 	DeclaredBy  *Declaring `json:"declaredBy,omitempty"` // nil if flags or the mesh's settings name it
 	Secrets     []string   `json:"secrets,omitempty"`    // that it needs
@@ -48,7 +42,7 @@ type Declaring struct {
 }
 
 func (h *handler) registries(r *http.Request) (any, error) {
-	out := Registries(h.Shards(), h.Snapshot(), h.declared())
+	out := Registries(h.Shards(), h.Snapshot(), h.declared(), h.HeldBack)
 	q := r.URL.Query()
 	if q.Get("name") == "" {
 		return out, nil
@@ -60,16 +54,16 @@ func (h *handler) registries(r *http.Request) (any, error) {
 	return out, nil
 }
 
-func (h *handler) declared() []DeclaredRegistry {
+func (h *handler) declared() []registries.Info {
 	if h.Declared == nil {
 		return nil
 	}
 	return h.Declared()
 }
 
-// Registries shows the foreign ones, by name and provider. The snapshot may be nil.
-func Registries(shards []pushcontext.ShardInfo, pc *pushcontext.PushContext, declared []DeclaredRegistry) []Registry {
-	by := map[model.ShardKey]DeclaredRegistry{}
+// Registries shows the foreign ones, by name and provider. The snapshot may be nil, and held too.
+func Registries(shards []pushcontext.ShardInfo, pc *pushcontext.PushContext, declared []registries.Info, held func(model.ShardKey) int) []Registry {
+	by := map[model.ShardKey]registries.Info{}
 	for _, d := range declared {
 		by[d.Key] = d
 	}
@@ -84,6 +78,9 @@ func Registries(shards []pushcontext.ShardInfo, pc *pushcontext.PushContext, dec
 		}
 		x := registry(s)
 		x.Endpoints = endpoints[s.Key]
+		if held != nil {
+			x.HeldBack = held(s.Key)
+		}
 		if d, ok := by[s.Key]; ok {
 			x.declare(d)
 		}
@@ -123,8 +120,8 @@ func registry(s pushcontext.ShardInfo) Registry {
 }
 
 // declare adds what is known of the declaration.
-func (x *Registry) declare(d DeclaredRegistry) {
-	x.DeclaredBy, x.Secrets, x.HeldBack = &Declaring{source(d.From), d.Field}, d.Secrets, d.HeldBack
+func (x *Registry) declare(d registries.Info) {
+	x.DeclaredBy, x.Secrets = &Declaring{source(d.From), d.Field}, d.Secrets
 	x.Effective, x.Static = d.Effective, d.Static
 	if d.Refused != "" && !x.Synced {
 		x.Reason = d.Refused
