@@ -202,12 +202,12 @@ const (
 	EmptyProtect   EmptyMode = "protect"   // each passes in seconds, but if many go together they are held for Duration (the default)
 )
 
-// EmptyPolicy is what is done when services lose their last instance.
+// EmptyPolicy is what is done when services lose their last instance, or objects of configuration go.
 type EmptyPolicy struct {
 	Mode EmptyMode `json:"mode,omitempty"`
 	// Duration that removals are held for at most; 5m. What comes back meanwhile is served as it is.
 	Duration *metav1.Duration `json:"duration,omitempty"`
-	// Percent is the share of the registry's instances above which protect holds; 50.
+	// Percent is the share of the registry's instances, or of a server of configuration's objects of a kind, above which protect holds; 50.
 	Percent *int32 `json:"percent,omitempty"`
 }
 
