@@ -287,15 +287,20 @@ type collected struct {
 
 func (m *mesh) collector(t *testing.T) *collector {
 	t.Helper()
+	return startCollector(t, m.lo.At(2, byte(m.backends.Add(1)), 9000), m.lo.At(2, byte(m.backends.Add(1)), 9000))
+}
+
+func startCollector(t *testing.T, grpc, http1 string) *collector {
+	t.Helper()
 	c := &collector{}
-	listen := func() net.Listener {
-		l, err := net.Listen("tcp", m.lo.At(2, byte(m.backends.Add(1)), 9000))
+	listen := func(addr string) net.Listener {
+		l, err := net.Listen("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return l
 	}
-	l := listen()
+	l := listen(grpc)
 	c.grpc = l.Addr().String()
 	g := rpc.NewServer()
 	g.RegisterService(&rpc.ServiceDesc{ServiceName: "opentelemetry.proto.collector.trace.v1.TraceService", HandlerType: (*any)(nil), Methods: []rpc.MethodDesc{{MethodName: "Export",
@@ -325,7 +330,7 @@ func (m *mesh) collector(t *testing.T) *collector {
 		c.add("http "+r.URL.Path+" "+r.Header.Get("x-tenant"), all)
 	}))
 	h.Listener.Close()
-	h.Listener = listen()
+	h.Listener = listen(http1)
 	c.http = h.Listener.Addr().String()
 	h.Start()
 	t.Cleanup(h.Close)
@@ -352,13 +357,13 @@ func texts(list []*commonv1.KeyValue) map[string]string {
 	return out
 }
 
-// of waits for the span of a trace.
-func (c *collector) of(t *testing.T, trace string) (out collected) {
+// of waits for the span of a trace that one side of the request made.
+func (c *collector) of(t *testing.T, trace string, kind tracev1.Span_SpanKind) (out collected) {
 	t.Helper()
 	envoytest.Eventually(t, limit, "the span of "+trace, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		i := slices.IndexFunc(c.spans, func(s collected) bool { return hex.EncodeToString(s.GetTraceId()) == trace })
+		i := slices.IndexFunc(c.spans, func(s collected) bool { return hex.EncodeToString(s.GetTraceId()) == trace && s.GetKind() == kind })
 		if i < 0 {
 			return fmt.Errorf("it is not among %d", len(c.spans))
 		}
@@ -366,6 +371,23 @@ func (c *collector) of(t *testing.T, trace string) (out collected) {
 		return nil
 	})
 	return out
+}
+
+// hasTags checks that a span has tags; those of value "" it must not have.
+func (s *collected) hasTags(t *testing.T, of string, all ...map[string]string) {
+	t.Helper()
+	for _, tags := range all {
+		for tag, value := range tags {
+			if s.attributes[tag] != value {
+				t.Errorf("%s: tag %s is %q, want %q; all are %v", of, tag, s.attributes[tag], value, s.attributes)
+			}
+		}
+	}
+}
+
+// istioTags are those of workloads labelled app=NAME in cluster east.
+func istioTags(name string) map[string]string {
+	return map[string]string{"istio.canonical_service": name, "istio.canonical_revision": "latest", "istio.namespace": namespace, "istio.cluster_id": "east", "istio.mesh_id": "unknown"}
 }
 
 // TestSpans: spans come to the collectors that Telemetry names, with the tags and of the share of requests that it says.
@@ -417,19 +439,13 @@ defaultConfig: {tracing: {sampling: 100, customTags: {of: {literal: {value: the 
 		traces[name] = trace
 	}
 	for name, want := range expected {
-		s := c.of(t, traces[name])
-		if s.by != want.by || s.GetKind() != tracev1.Span_SPAN_KIND_CLIENT || s.GetName() != host("web")+":8000/orders*" {
-			t.Errorf("%s: span %q of kind %v by %s, want it by %s", name, s.GetName(), s.GetKind(), s.by, want.by)
+		s := c.of(t, traces[name], tracev1.Span_SPAN_KIND_CLIENT)
+		if s.by != want.by || s.GetName() != host("web")+":8000/orders*" {
+			t.Errorf("%s: span %q by %s, want it by %s", name, s.GetName(), s.by, want.by)
 		}
-		for _, tags := range []map[string]string{usual, want.tags} {
-			for tag, value := range tags {
-				if s.attributes[tag] != value {
-					t.Errorf("%s: tag %s is %q, want %q; all are %v", name, tag, s.attributes[tag], value, s.attributes)
-				}
-			}
-		}
-		if s.resource["service.name"] == "" {
-			t.Errorf("%s: the span names no service: %v", name, s.resource)
+		s.hasTags(t, name, usual, want.tags, istioTags(name))
+		if s.resource["service.name"] != name+"."+namespace {
+			t.Errorf("%s: the span names another service: %v", name, s.resource)
 		}
 	}
 	if trace, sampled := sent(w.client(t, "unsampled")); trace == "" || sampled {
