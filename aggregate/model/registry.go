@@ -71,8 +71,8 @@ type Lifecycle interface {
 	Detach(ShardKey)
 }
 
-// Sink takes what one registry instance reports. Calls never block and are safe from any goroutine.
-// Values are immutable once passed. Calls after the instance was detached or replaced have no effect.
+// Sink takes what one registry instance reports. Calls never block, call nobody back and are safe from any goroutine:
+// who makes them may hold a lock of his own, so that what is said stays in order. Values are immutable once passed. Calls after the instance was detached or replaced have no effect.
 type Sink interface {
 	// Replace gives the full truth: the first sync, and every relist.
 	Replace(*ShardState)
