@@ -62,7 +62,7 @@ func (c *converter) rows(s Service, ports []model.Port, r resolved, owner string
 		return converted{ports: ports, problem: "the service is left out: " + why}
 	}
 	p := c.choosePorts(s, ports)
-	out = converted{rows: map[model.RowKey]model.Object{}, ports: p.ports, problem: p.problem}
+	out = converted{rows: map[model.RowKey]model.Object{}, ports: p.ports}
 	source := c.source(kindService, s.Key, stamp)
 	row := &model.Service{
 		Host: host, Namespace: c.spec.Namespace, Name: s.Name, Ports: p.ports, AutoAddress: true, ExportTo: c.spec.ExportTo,
@@ -74,7 +74,9 @@ func (c *converter) rows(s Service, ports []model.Port, r resolved, owner string
 		a.Host, a.AliasOf = alias, host
 		out.add(source.Object.String()+"/alias", &a)
 	}
-	out.add(source.Object.String(), c.endpoints(s, host, p, r, source))
+	e, faults := c.endpoints(s, host, p, r, source)
+	out.problem = sentences(p.problem, faults)
+	out.add(source.Object.String(), e)
 	for i := range s.Instances {
 		if w := c.workload(s, &s.Instances[i], r, stamp); w != nil {
 			out.add(w.Source.Object.String(), w)
@@ -97,16 +99,17 @@ func (c *converter) source(kind, name string, stamp model.Source) model.Source {
 
 func instanceName(s Service, i *Instance) string { return s.Key + "/" + i.ID }
 
-// endpoints makes the one row of a service's instances.
-func (c *converter) endpoints(s Service, host string, p chosenPorts, r resolved, src model.Source) *model.Endpoints {
-	row := &model.Endpoints{Host: host, Namespace: c.spec.Namespace, LeftOut: slices.Clone(s.LeftOut), Source: src}
+// endpoints makes the one row of a service's instances, and tells what is wrong with their addresses.
+func (c *converter) endpoints(s Service, host string, p chosenPorts, r resolved, src model.Source) (row *model.Endpoints, faults string) {
+	row = &model.Endpoints{Host: host, Namespace: c.spec.Namespace, LeftOut: slices.Clone(s.LeftOut), Source: src}
 	b := endpointsBuilder{converter: c, row: row, source: &src, seen: map[dialled]struct{}{}, resolved: r}
-	for _, i := range byID(s.Instances) {
+	instances := byID(s.Instances)
+	for _, i := range instances {
 		for _, l := range p.of(i) {
 			b.add(s, i, l)
 		}
 	}
-	return row
+	return row, b.addressFaults(instances)
 }
 
 // byID gives the instances in an order that does not depend on the registry's.
@@ -147,13 +150,13 @@ func (b *endpointsBuilder) add(s Service, i *Instance, l listening) {
 	case why != "":
 		b.leaveOut(i, l, model.ReasonInvalid, why)
 	default:
-		for _, a := range addrs {
-			b.dial(s, i, l, netip.AddrPortFrom(a, l.number))
+		for n, a := range addrs {
+			b.dial(s, i, l, netip.AddrPortFrom(a, l.number), b.alternatives(i, l, n))
 		}
 	}
 }
 
-func (b *endpointsBuilder) dial(s Service, i *Instance, l listening, at netip.AddrPort) {
+func (b *endpointsBuilder) dial(s Service, i *Instance, l listening, at netip.AddrPort, other *model.Alternatives) {
 	if _, again := b.seen[dialled{at, l.port}]; again {
 		b.leaveOut(i, l, model.ReasonDuplicate, "another instance of the service has this address and port")
 		return
@@ -166,7 +169,7 @@ func (b *endpointsBuilder) dial(s Service, i *Instance, l listening, at netip.Ad
 	labels := labelsOf(i.Metadata)
 	b.row.Endpoints = append(b.row.Endpoints, model.Endpoint{
 		Addr: model.Addr{Cluster: b.shard.Cluster, AddrPort: at}, PortName: l.port, Health: health, Weight: b.weight(i),
-		Labels: labels, Locality: b.locality(i), Network: b.spec.Network, TLSMode: tlsMode(labels), Node: i.Node,
+		Labels: labels, Locality: b.locality(i), Network: b.spec.Network, Alternatives: other, TLSMode: tlsMode(labels), Node: i.Node,
 		Workload: b.object(kindInstance, instanceName(s, i)), Source: b.source,
 	})
 }
@@ -187,8 +190,8 @@ func (b *endpointsBuilder) leaveOut(i *Instance, l listening, why model.Reason, 
 	b.row.LeftOut = append(b.row.LeftOut, model.LeftOut{Addr: addr, Port: l.port, Reason: why, Detail: detail, Source: *b.source})
 }
 
-// addresses are those of an instance, or why there are none.
-func (b *endpointsBuilder) addresses(i *Instance) (addrs []netip.Addr, why string) {
+// known are the addresses of an instance, or why there are none.
+func (b *endpointsBuilder) known(i *Instance) (addrs []netip.Addr, why string) {
 	name, isName := dnsName(i.Address)
 	if !isName {
 		a, err := netip.ParseAddr(i.Address)

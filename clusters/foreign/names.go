@@ -118,6 +118,11 @@ func dnsNames(in []Instance) (out []string) {
 		if n, ok := dnsName(in[i].Address); ok {
 			out = append(out, n)
 		}
+		for _, a := range in[i].Alternatives {
+			if n, ok := dnsName(a.Address); ok {
+				out = append(out, n)
+			}
+		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

@@ -25,15 +25,16 @@ type Instance struct {
 	Address string // an IP, or a DNS name, which is resolved
 	Port    uint16 // 0: it has none, and is left out
 	// Ports are further ones, by name; of an instance that has them each is a port of its service, and Port is no other.
-	Ports    []NamedPort
-	Protocol string  // the registry's own word, "" if it has none: that in Metadata, else that of the mapping
-	Weight   float64 // relative; 0 takes no traffic. Registries without weights say 1
-	Health   model.Health
-	Disabled bool              // taken out of service by an operator: left out
-	Cluster  string            // Nacos' clusterName or Consul's datacenter, for the mapping of localities
-	Locality model.Locality    // as the registry itself has it; parts that are empty come from Metadata, then from the mapping
-	Metadata map[string]string // becomes the labels
-	Node     string
+	Ports        []NamedPort
+	Alternatives []Alternative // at most one for a network
+	Protocol     string        // the registry's own word, "" if it has none: that in Metadata, else that of the mapping
+	Weight       float64       // relative; 0 takes no traffic. Registries without weights say 1
+	Health       model.Health
+	Disabled     bool              // taken out of service by an operator: left out
+	Cluster      string            // Nacos' clusterName or Consul's datacenter, for the mapping of localities
+	Locality     model.Locality    // as the registry itself has it; parts that are empty come from Metadata, then from the mapping
+	Metadata     map[string]string // becomes the labels
+	Node         string
 }
 
 // NamedPort is one of an instance's several ports.
