@@ -33,6 +33,7 @@ func (s *RegistrySpec) Validate() []Fault {
 		}
 	}
 	s.tls(c.at("tls"))
+	s.token(c.at("credentials"))
 	s.Consul.check(c.at("consul"))
 	s.tagged(c.at("consul"))
 	s.Nacos.check(c.at("nacos"))
@@ -124,14 +125,15 @@ func (c checker) address(a string, schemes map[string]bool) (encrypted bool) {
 		c.refuse(codeAddress, "it has a user or a password: put these into the Secret that credentials.secretName names")
 		return encrypted
 	}
+	needsPort := scheme != "http" && scheme != "https" // others have no usual one
 	u, err := url.Parse(a)
 	switch {
 	case err != nil:
-		c.hostPort(strings.TrimSuffix(rest, "/"), false)
+		c.hostPort(strings.TrimSuffix(rest, "/"), needsPort)
 	case u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "":
 		c.refuse(codeAddress, "only scheme, host and port belong here")
 	default:
-		c.hostPort(u.Host, false)
+		c.hostPort(u.Host, needsPort)
 	}
 	return encrypted
 }
@@ -145,7 +147,7 @@ func (c checker) hostPort(s string, needsPort bool) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
 		host = strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
-		if !c.host(host) {
+		if !c.host(host) || !c.unless(s != host || !strings.Contains(s, ":"), codeAddress, "an IPv6 address is in brackets, as in \"[%s]:8500\"", clipped(s)) {
 			return
 		}
 		c.unless(!needsPort, codeAddress, "%q has no port: write host:port", clipped(s))
@@ -181,6 +183,18 @@ func (s *RegistrySpec) tls(c checker) {
 	if t.InsecureSkipVerify {
 		c.at("insecureSkipVerify").add(Warning, codeTLS, "whoever is in between can read the credentials and change all that is read")
 	}
+}
+
+// token refuses one that would be sent in the clear. Servers of configuration are the only ones for which there is no setting without: who
+// reads their token may read the whole configuration.
+func (s *RegistrySpec) token(c checker) {
+	encrypted := s.TLS != nil && s.TLS.Mode != TLSDisabled
+	for _, a := range s.Addresses {
+		scheme, _, _ := strings.Cut(a, "://")
+		encrypted = encrypted || s.TLS == nil && schemes[MCP][scheme]
+	}
+	c.unless(s.Provider != MCP || s.Credentials == nil || encrypted, codeTLS,
+		"a token needs TLS, or it would be sent in the clear: set tls.mode to %s, or leave out the credentials", TLSSimple)
 }
 
 func isIP(s string) bool {
@@ -279,7 +293,7 @@ func (s *NacosSpec) check(c checker) {
 	}
 	if s.AddressServer != "" {
 		u, err := url.Parse(s.AddressServer)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Contains(s.AddressServer, "@") {
 			c.at("addressServer").refuse(codeAddress, "it is not a URL like http://host:8080/nacos/serverlist, without user")
 		} else {
 			c.at("addressServer").hostPort(u.Host, false)

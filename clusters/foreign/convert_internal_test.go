@@ -237,7 +237,7 @@ func TestAlias(t *testing.T) {
 	s := orders(up("10.0.0.1", 80))
 	s.Name = "my_orders"
 	out := conv.rows(s, nil, nil, s.Key, model.Source{})
-	a, ok := out.rows[model.RowKey{Kind: model.RowService, Key: "Service/shop/G@@orders/alias"}].(*model.Service)
+	a, ok := out.rows[model.RowKey{Kind: model.RowService, Key: "Alias/shop/G@@orders"}].(*model.Service)
 	if !ok || a.Host != "my-x5forders.g.public.nacos" || a.AliasOf != "my_orders.G.public.nacos" {
 		t.Errorf("%+v", out.rows)
 	}

@@ -52,6 +52,9 @@ func (r *rawDeclared) typed() (any, error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if s, ok := r.spec.(interface{ HideUsers() }); ok {
+		s.HideUsers()
+	}
 	out := &Declared{Meta: r.ObjectMeta, Spec: r.spec}
 	for _, u := range unknown {
 		out.Unknown = append(out.Unknown, u.Error())

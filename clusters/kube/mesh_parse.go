@@ -84,6 +84,7 @@ func decodeMesh(kind string, js, data []byte, line int) (_ proto.Message, faults
 	case *meshconfig.MeshNetworks:
 		faults, doubtful = unreachable(data, m)
 	case *meshconfig.MeshConfig:
+		hideUsers(m)
 		faults, doubtful = unusable(data, m), slices.Concat(excluded(data, m), unread(data, m), unknownTLS(data, m))
 	}
 	return m, faults, append(warnings, doubtful...)

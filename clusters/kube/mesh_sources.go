@@ -6,6 +6,8 @@ import (
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
+
+	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
 )
 
 // mcpScheme begins the addresses of servers of MCP, the Mesh Configuration Protocol.
@@ -20,6 +22,8 @@ func SourceAddress(s *meshconfig.ConfigSource) (address, why string) {
 		return "", "the hub's flags say which API servers are read, and whether their configuration counts (--config-from)"
 	case !mcp:
 		return "", "only servers of MCP (xds://HOST:PORT) are read; folders are read with --dir"
+	case strings.Contains(address, "@"):
+		return "", "it has a user or a password: servers of MCP are shown certificates or tokens"
 	case !strings.Contains(address, ":"):
 		return "", "it has no port"
 	case tls.GetMode() == networking.ClientTLSSettings_ISTIO_MUTUAL:
@@ -30,6 +34,13 @@ func SourceAddress(s *meshconfig.ConfigSource) (address, why string) {
 		return "", "MUTUAL needs clientCertificate and privateKey"
 	}
 	return address, ""
+}
+
+// hideUsers takes users and passwords out of the addresses of sources.
+func hideUsers(m *meshconfig.MeshConfig) {
+	for _, s := range m.GetConfigSources() {
+		s.Address = api.HideUser(s.Address)
+	}
 }
 
 // unread lists the sources of configuration that are not read.

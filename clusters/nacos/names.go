@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/clusters/foreign"
 )
 
 const (
@@ -18,14 +19,17 @@ const (
 // serviceName is what identifies a service within Nacos.
 type serviceName struct{ namespace, group, name string }
 
-// String is the key of the service within its registry. Namespaces are part of it only where they are not the usual one; no id has a slash.
+// String is the key of the service within its registry: "group@@name", or "namespace/group@@name" if the namespace is not the usual one. The
+// first "@@" and the first "/" before it part it: what of these is in a namespace or a group is escaped, and so is "/" in a name.
 func (n serviceName) String() string {
-	key := n.group + serviceKeySeparator + n.name
+	key := keyPart(n.group) + serviceKeySeparator + foreign.KeyPart(n.name)
 	if n.namespace == publicNamespace {
 		return key
 	}
-	return n.namespace + "/" + key
+	return keyPart(n.namespace) + "/" + key
 }
+
+func keyPart(s string) string { return strings.ReplaceAll(foreign.KeyPart(s), "@", "%40") }
 
 // parseServiceKey reads "namespace@@group@@service".
 func parseServiceKey(key string) (serviceName, bool) {

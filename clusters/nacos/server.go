@@ -45,6 +45,7 @@ var (
 
 // parseServer reads "host", "host:port" or a URL. grpc is the port of gRPC if it is not the usual one, else 0.
 func parseServer(address string, grpc uint16) (server, error) {
+	address = api.HideUser(address) // which no server has
 	scheme, rest, isURL := strings.Cut(address, "://")
 	if !isURL {
 		scheme, rest = "http", address
@@ -178,8 +179,8 @@ func addressServer(text string) error {
 		return nil
 	}
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-		return fmt.Errorf("addressServer %q is no URL of HTTP or HTTPS without user", text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Contains(text, "@") {
+		return fmt.Errorf("addressServer %q is no URL of HTTP or HTTPS without user", api.HideUser(text))
 	}
 	return nil
 }

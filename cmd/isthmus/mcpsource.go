@@ -47,7 +47,7 @@ func (m *mcpOptions) check() error {
 	for _, s := range m.upstreams {
 		u, err := parseUpstream(s)
 		if err != nil {
-			return usageError("--mcp-upstream %s: %w", s, err)
+			return usageError("--mcp-upstream %s: %w", api.HideUser(s), err)
 		}
 		if names[u.Name] {
 			return usageError("--mcp-upstream %s: another one is called %s: give it a name, as in NAME=xds://HOST:PORT", s, u.Name)
@@ -75,8 +75,8 @@ func parseUpstream(s string) (u upstream, err error) {
 	}
 	addresses, query, _ := strings.Cut(s[at+len(mcpScheme):], "?")
 	for _, a := range strings.Split(addresses, ",") {
-		if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
-			return u, fmt.Errorf("%q is not HOST:PORT", a)
+		if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" || strings.Contains(a, "@") {
+			return u, fmt.Errorf("%q is not HOST:PORT", api.HideUser(a))
 		}
 		u.Addresses = append(u.Addresses, a)
 	}

@@ -129,7 +129,14 @@ func TestDeclaredMCPServer(t *testing.T) {
 		"east/safe.yaml": declare("safe", ", credentials: {secretName: mcp}, tls: {mode: SIMPLE}"), "east/taken.yaml": declare("taken", ""),
 	}, "--cluster-id", "east", "--sync-timeout", "1s", "--registry-secrets-dir", secrets, "--mcp-upstream", "taken=xds://"+closedPort(t))
 	r.untilReady(t)
-	r.log.until(t, "a token that is not sent", func() bool { return strings.Contains(registryOf(t, r, "open").Reason, "needs TLS") })
+	r.log.until(t, "a token that is not sent", func() bool {
+		return slices.ContainsFunc(ask[[]debug.ObjectFinding](t, r, "findings"), func(f debug.ObjectFinding) bool {
+			return f.Name == "open" && f.Field == "credentials" && f.Severity == "error" && strings.Contains(f.Message, "a token needs TLS")
+		})
+	})
+	if x := registryOf(t, r, "open"); x.Name != "" {
+		t.Errorf("it is in force: %+v", x)
+	}
 	r.log.until(t, "a server that is tried", func() bool { return strings.Contains(registryOf(t, r, "safe").Reason, "refused") })
 	if x := registryOf(t, r, "taken"); x.DeclaredBy != nil || x.Provider != "mcp" {
 		t.Errorf("%+v", x)

@@ -150,7 +150,7 @@ func (h *handler) json(p Path) http.HandlerFunc {
 			}
 		}
 		w.Header().Set("Content-Type", "application/json")
-		w.Write(append(out, '\n')) // an error here means that the caller has gone
+		w.Write(append(hideUsers(out), '\n')) // an error here means that the caller has gone
 	}
 }
 
