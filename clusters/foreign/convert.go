@@ -15,6 +15,7 @@ import (
 // The kinds of objects in explanations.
 const (
 	kindService  = "Service"
+	kindAlias    = "Alias" // of no object: it tells the row of a service's other name from that of the service
 	kindInstance = string(model.KindInstance)
 )
 
@@ -72,7 +73,7 @@ func (c *converter) rows(s Service, ports []model.Port, r resolved, owner string
 	if alias := c.alias(s); alias != "" {
 		a := *row
 		a.Host, a.AliasOf = alias, host
-		out.add(source.Object.String()+"/alias", &a)
+		out.add(c.object(kindAlias, s.Key).String(), &a)
 	}
 	e, faults := c.endpoints(s, host, p, r, source)
 	out.problem = sentences(p.problem, faults)
@@ -184,7 +185,7 @@ func (c *converter) weight(i *Instance) float64 {
 
 func (b *endpointsBuilder) leaveOut(i *Instance, l listening, why model.Reason, detail string) {
 	addr := model.Addr{Cluster: b.shard.Cluster, Host: i.Address, AddrPort: netip.AddrPortFrom(netip.Addr{}, l.number)}
-	if a, err := netip.ParseAddr(i.Address); err == nil {
+	if a, ok := parseIP(i.Address); ok {
 		addr.Host, addr.AddrPort = "", netip.AddrPortFrom(a, l.number)
 	}
 	b.row.LeftOut = append(b.row.LeftOut, model.LeftOut{Addr: addr, Port: l.port, Reason: why, Detail: detail, Source: *b.source})
@@ -194,9 +195,12 @@ func (b *endpointsBuilder) leaveOut(i *Instance, l listening, why model.Reason, 
 func (b *endpointsBuilder) known(i *Instance) (addrs []netip.Addr, why string) {
 	name, isName := dnsName(i.Address)
 	if !isName {
-		a, err := netip.ParseAddr(i.Address)
-		if err != nil {
+		a, ok := parseIP(i.Address)
+		switch {
+		case i.Address == "":
 			return nil, "the instance has no address"
+		case !ok:
+			return nil, "its address is neither an IP address nor a DNS name"
 		}
 		return []netip.Addr{a.Unmap().WithZone("")}, ""
 	}

@@ -104,9 +104,21 @@ func unfit(r rune) bool {
 	return r == '|' || r == '*' || unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar
 }
 
-// dnsName tells names from addresses.
+// parseIP reads an IP address. Those of version 6 may be in brackets, in which some registries keep them.
+func parseIP(address string) (netip.Addr, bool) {
+	a, err := netip.ParseAddr(address)
+	if err == nil {
+		return a, true
+	}
+	inner, open := strings.CutPrefix(address, "[")
+	inner, closed := strings.CutSuffix(inner, "]")
+	a, err = netip.ParseAddr(inner)
+	return a, err == nil && open && closed && a.Is6()
+}
+
+// dnsName tells names from addresses, and from what is neither.
 func dnsName(address string) (name string, ok bool) {
-	if _, err := netip.ParseAddr(address); err == nil || address == "" {
+	if _, isIP := parseIP(address); isIP || address == "" || strings.ContainsAny(address, ":/[]@% ") {
 		return "", false
 	}
 	return strings.ToLower(strings.TrimSuffix(address, ".")), true

@@ -1,6 +1,7 @@
 package foreign
 
 import (
+	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -8,7 +9,8 @@ import (
 
 // Service is what a registry knows of one service, in no particular order.
 type Service struct {
-	// Key identifies the service within its registry, and names it in explanations: "orders", "PAY_GROUP@@orders".
+	// Key identifies the service within its registry, and names it in explanations: "orders", "PAY_GROUP@@orders". What comes from the registry
+	// has been through KeyPart, so that keys, with or without the ID of an instance after a slash, can be told apart.
 	Key string
 	// Name is what host names begin with, and Suffix what they end with after a dot, both as the registry spells
 	// them: "orders" and "PAY_GROUP.prod.nacos".
@@ -17,6 +19,14 @@ type Service struct {
 	LeftOut      []model.LeftOut // what the registry's own rules refused
 	Revision     string          // of the registry; "" if it has none
 	Created      time.Time       // zero if the registry does not know
+}
+
+// KeyPart gives a name as a part of a key: without slashes, and so that no two names become one.
+func KeyPart(name string) string {
+	if !strings.ContainsAny(name, "%/") {
+		return name
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(name, "%", "%25"), "/", "%2F")
 }
 
 // Instance is a running instance of a service.
