@@ -75,12 +75,16 @@ func (a *authority) pool() *x509.CertPool {
 	return p
 }
 
-// pair is a certificate for the loopback address and a workload's identity, with its key.
+// pair is a certificate for the loopback addresses and a workload's identity, with its key.
 func (a *authority) pair() (cert, key string) {
+	return a.pairOf("up.test", "istio-system", "istiod")
+}
+
+func (a *authority) pairOf(domain, namespace, account string) (cert, key string) {
 	a.t.Helper()
-	id := &url.URL{Scheme: "spiffe", Host: "up.test", Path: "/ns/istio-system/sa/istiod"}
+	id := &url.URL{Scheme: "spiffe", Host: domain, Path: "/ns/" + namespace + "/sa/" + account}
 	c, k := a.sign(&x509.Certificate{
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"istiod.test"}, URIs: []*url.URL{id},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, DNSNames: []string{"istiod.test"}, URIs: []*url.URL{id},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, a)
 	der, err := x509.MarshalECPrivateKey(k)
