@@ -148,6 +148,7 @@ func (c *converter) instance(e *entry) foreign.Instance {
 		Metadata: metadata(&e.Service), Locality: c.locality(e),
 	}
 	i.Address, i.Port = address(e, c.spec.Consul.TaggedAddress)
+	i.Alternatives = c.alternatives(e)
 	i.Weight = 1
 	w := e.Service.Weights
 	if w != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -68,8 +69,10 @@ func New(o Options) (*Registry, error) {
 	if o.Spec.Consul == nil || o.Spec.Limits == nil || o.Spec.Consul.MaxStale == nil {
 		return nil, errors.New("consul: the spec is not an effective one")
 	}
-	if t := o.Spec.Consul.TaggedAddress; t == "virtual" || t == "consul-virtual" {
-		return nil, fmt.Errorf("consul: the tagged address %q can be dialled in Consul's own mesh only", t)
+	for _, t := range append(slices.Sorted(maps.Values(o.Spec.Consul.TaggedAddresses)), o.Spec.Consul.TaggedAddress) {
+		if t == "virtual" || t == "consul-virtual" {
+			return nil, fmt.Errorf("consul: the tagged address %q can be dialled in Consul's own mesh only", t)
+		}
 	}
 	o.Timing = o.Timing.withDefaults()
 	if o.Log == nil {
