@@ -60,6 +60,7 @@ type answer struct {
 	filtered bool          // the token may not see all of it
 	deny     bool          // who shows no token may see nothing unless told otherwise
 	same     bool          // as query.known has it
+	age      time.Duration // how far the server may be behind the leader
 	took     time.Duration // to make sense of it
 }
 
@@ -241,7 +242,7 @@ func (c *client) ask(ctx context.Context, server string, q query, into any) (ans
 		return answer{}, c.refusal(server, resp)
 	}
 	a := read(resp.Header)
-	if err := c.doubt(server, resp.Header); err != nil {
+	if a.age, err = c.doubt(server, resp.Header); err != nil {
 		return answer{}, err
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
@@ -293,20 +294,21 @@ func read(h http.Header) answer {
 	}
 }
 
-// doubt says why an answer is not to be believed: what comes from a server that knows no leader, or has not heard of it for
-// long, may lack what is there.
-func (c *client) doubt(server string, h http.Header) error {
+// doubt says how old an answer may be, and why it is not to be believed: what comes from a server that knows no leader, or has not
+// heard of it for long, may lack what is there.
+func (c *client) doubt(server string, h http.Header) (age time.Duration, why error) {
 	text := ""
-	contact, err := strconv.ParseUint(h.Get("X-Consul-LastContact"), 10, 48)
-	switch age := time.Duration(contact) * time.Millisecond; {
+	contact, err := strconv.ParseUint(h.Get("X-Consul-LastContact"), 10, 42)
+	age = time.Duration(contact) * time.Millisecond
+	switch {
 	case h.Get("X-Consul-KnownLeader") == "false":
 		text = "the server knows no leader"
 	case h.Get("X-Consul-LastContact") != "" && err != nil, c.consistency == "stale" && age > c.maxStale:
 		text = fmt.Sprintf("the server is behind the leader for more than %v", c.maxStale)
 	default:
-		return nil
+		return age, nil
 	}
-	return &failure{result: foreign.RequestUncertain, text: strings.TrimPrefix(server, "http://") + ": " + text}
+	return 0, &failure{result: foreign.RequestUncertain, text: strings.TrimPrefix(server, "http://") + ": " + text}
 }
 
 // refusal is an answer other than 200.

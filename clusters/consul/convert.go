@@ -77,7 +77,7 @@ func newConverter(shard model.ShardKey, spec *api.RegistrySpec, s scope, many bo
 
 // service converts one; false if it has instances, and the settings take none of them.
 func (c *converter) service(name string, in entries) (foreign.Service, bool) {
-	out := foreign.Service{Key: c.key + name, Name: name, Suffix: c.host}
+	out := foreign.Service{Key: c.key + foreign.KeyPart(name), Name: name, Suffix: c.host}
 	for i := range in.list {
 		e := &in.list[i]
 		if !slices.Contains(c.kinds, e.Service.Kind) || !c.tagged(e.Service.Tags) {
@@ -140,7 +140,9 @@ func (c *converter) source(name string) model.Source {
 }
 
 // instanceID is unique: Consul's own ids are so within a node.
-func instanceID(e *entry) string { return e.Node.Node + "/" + cmp.Or(e.Service.ID, e.Service.Service) }
+func instanceID(e *entry) string {
+	return foreign.KeyPart(e.Node.Node) + "/" + foreign.KeyPart(cmp.Or(e.Service.ID, e.Service.Service))
+}
 
 func (c *converter) instance(e *entry) foreign.Instance {
 	i := foreign.Instance{

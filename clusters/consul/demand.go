@@ -3,7 +3,6 @@ package consul
 import (
 	"context"
 	"slices"
-	"time"
 )
 
 // assign decides which services are watched: all if requests may wait for so many at once, else as many as that leaves when
@@ -22,7 +21,7 @@ func (r *run) assign(ctx context.Context) {
 		}
 		return
 	}
-	room := max(int(r.opts.Spec.Limits.Concurrency)-len(r.scopes)-r.readers, 0)
+	room := max(int(r.opts.Spec.Limits.Concurrency)-len(r.scopes)*(1+r.readers), 0)
 	if r.shared = len(r.services) > room; r.shared {
 		room -= tables * len(r.scopes)
 	}
@@ -35,7 +34,7 @@ func (r *run) assign(ctx context.Context) {
 			s.watcher = nil
 			r.watched--
 		}
-		if s.scope.ready() && (was || !s.settled) {
+		if was || !s.settled {
 			r.ask(s)
 		}
 	}
@@ -67,35 +66,8 @@ func (r *run) share(ctx context.Context, s *scopeState) {
 	}
 }
 
-// ready reports whether services may be read on demand: a change after that is in the tables, or they can't be read.
+// ready reports whether a change of a service that has been read is in the tables, or they can't be read.
 func (s *scopeState) ready() bool { return s.peer != "" || !slices.Contains(s.tried[:], false) }
-
-// ask has a service read once, after those that wait already.
-func (r *run) ask(s *service) {
-	switch {
-	case s.asked:
-		s.again = true
-	case !s.queued:
-		s.queued = true
-		r.queue = append(r.queue, s)
-	}
-}
-
-// ahead is the job that is next.
-func (r *run) ahead() (job, bool) {
-	for len(r.queue) > 0 {
-		s := r.queue[0]
-		switch {
-		case s.missing, s.hidden:
-			return job{of: s}, true
-		case s.watcher == nil:
-			return job{of: s, known: s.index}, true
-		}
-		s.queued = false // it is watched by now
-		r.queue = r.queue[1:]
-	}
-	return job{}, false
-}
 
 // apply has the services read again that a table names.
 func (t tableChange) apply(_ context.Context, r *run) {
@@ -118,81 +90,4 @@ func (t tableChange) apply(_ context.Context, r *run) {
 
 func (t tableChange) touches(s *service) bool {
 	return t.services[s.name] || slices.ContainsFunc(s.nodes, func(n string) bool { return t.nodes[n] })
-}
-
-// sweep reads all services of a scope that are not watched, within the refresh interval or as fast as the registry's limit on
-// requests allows. There is one when a registration has changed, and where the tables can't be followed again and again.
-type sweep struct {
-	want  bool
-	began time.Time
-	all   int
-	rest  []*service
-}
-
-// tick is how often a sweep goes on.
-const tick = 20 * time.Millisecond
-
-// pace goes on with the sweeps, and sets the timer for what is next.
-func (r *run) pace(now time.Time) {
-	next := r.again(now)
-	for _, s := range r.scopes {
-		if r.shared && s.listed {
-			next = min(next, r.advance(s, now))
-		}
-	}
-	r.wake.Reset(next)
-}
-
-// again has services read once more that could not be, and are not watched or would wait for a change, and gives the time until the
-// next time.
-func (r *run) again(now time.Time) time.Duration {
-	if len(r.troubled) == 0 {
-		return time.Hour
-	}
-	if since := now.Sub(r.retried); since < r.refresh() {
-		return r.refresh() - since
-	}
-	r.retried = now
-	for s := range r.troubled {
-		if s.watcher == nil || s.hidden {
-			r.ask(s)
-		}
-	}
-	return r.refresh()
-}
-
-// advance goes on with the sweep of a scope, and gives the time until it does again.
-func (r *run) advance(s *scopeState, now time.Time) time.Duration {
-	w := &s.sweep
-	blind := s.peer != "" || slices.Contains(s.baseline[:], false)
-	if len(w.rest) == 0 {
-		since := now.Sub(w.began)
-		switch {
-		case w.want && (!blind || since >= r.refresh()) || blind && since >= r.refresh():
-			r.sweep(s, now)
-		case blind:
-			return r.refresh() - since
-		default:
-			return time.Hour
-		}
-	}
-	due := int(float64(w.all) * float64(now.Sub(w.began)+tick) / float64(r.refresh()))
-	for len(w.rest) > 0 && w.all-len(w.rest) < due && len(r.queue) < r.readers {
-		one := w.rest[0]
-		w.rest = w.rest[1:]
-		if r.services[serviceKey{s, one.name}] == one && one.watcher == nil {
-			r.ask(one)
-		}
-	}
-	return tick
-}
-
-func (r *run) sweep(s *scopeState, now time.Time) {
-	s.sweep = sweep{began: now}
-	for _, one := range r.sorted() {
-		if one.scope == s && one.watcher == nil {
-			s.sweep.rest = append(s.sweep.rest, one)
-		}
-	}
-	s.sweep.all = len(s.sweep.rest)
 }

@@ -418,7 +418,7 @@ func (s *fakeSource) Set(w conformance.World) {
 		if len(list) == 0 {
 			list = append(list, at("192.0.2.1", func(e *entry) {
 				e.Service.Port = int(sv.Port)
-				e.Checks = []check{{CheckID: nodeMaintenance, Status: "critical"}}
+				e.Checks = []check{{CheckID: serviceMaintenance + name, Status: "critical"}}
 			}))
 		}
 		s.set(name, list...)

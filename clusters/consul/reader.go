@@ -120,32 +120,6 @@ func (a answer) believed(index uint64) uint64 {
 	return index
 }
 
-// serve reads services that are asked for, until ctx ends.
-func (r *run) serve(ctx context.Context) {
-	failures := 0
-	for {
-		select {
-		case j := <-r.jobs:
-			got := r.read(ctx, j.of, 0, j.known)
-			got.onDemand = true
-			if failures++; !lost(got.err) {
-				failures = 0
-			} else {
-				pause(ctx, r.opts.Timing.backoff(failures-1), nil)
-			}
-			r.send(ctx, got)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// job asks for a service; if it still has the index that is known, for no more than that.
-type job struct {
-	of    *service
-	known uint64
-}
-
 // listed is what a list of services has brought: names, with the tags of their instances if these are known.
 type listed struct {
 	of    *scopeState

@@ -45,7 +45,7 @@ func (t Timing) withDefaults() Timing {
 	return t
 }
 
-// maxReaders bounds the requests at once for services that are not watched.
+// maxReaders bounds the requests at once for services that are not watched, of all scopes.
 const maxReaders = 16
 
 // Registry is the registry of one Consul cluster.
@@ -61,7 +61,7 @@ type Registry struct {
 	scopes  []scope
 	filter  foreign.Filter
 	most    int // requests that wait at once
-	readers int
+	readers int // requests at once for services of one scope that are not watched
 }
 
 // New makes a registry. What it gives as errors can't be mended by trying again, and names no credential.
@@ -82,9 +82,10 @@ func New(o Options) (*Registry, error) {
 		key: model.ShardKey{Provider: model.ProviderConsul, Cluster: o.Name}, opts: o,
 		scopes: scopes(o.Spec.Consul), filter: foreign.NewFilter(o.Spec.Services),
 	}
-	follows := (1 + tables) * len(r.scopes) // each scope's list and tables
-	r.most = max(int(o.Spec.Limits.Concurrency), follows+1)
-	r.readers = min(max(r.most/8, 1), maxReaders, r.most-follows)
+	n := len(r.scopes)
+	follows := (1 + tables) * n // each scope's list and tables
+	r.most = max(int(o.Spec.Limits.Concurrency), follows+n)
+	r.readers = max(min(r.most/8, maxReaders, r.most-follows)/n, 1)
 	var err error
 	r.client, err = newClient(&o.Spec, o.Access, o.Metrics, r.key.String(), r.most)
 	if err != nil {

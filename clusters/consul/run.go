@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,20 +21,18 @@ type run struct {
 	pub    *foreign.Publisher
 	work   sync.WaitGroup
 	events chan event
-	jobs   chan job
 
 	scopes   []*scopeState
 	services map[serviceKey]*service
-	queue    []*service            // to be read on demand, in order
-	troubled map[*service]struct{} // those with a problem, or late
+	troubled map[*service]struct{} // those with a problem, seen in part, or late
 	watched  int
 	shared   bool // there are more services than can be watched
 	assigned bool // it is decided which are
 	synced   bool
 	began    time.Time
-	retried  time.Time    // when those with a problem were last read again
+	retry    time.Time    // when the next of those with a problem may be due
 	said     model.Status // last
-	wake     *time.Timer  // for sweeps
+	wake     *time.Timer  // for what is done at a time
 }
 
 // event is what other goroutines tell the owner.
@@ -46,12 +45,17 @@ type serviceKey struct {
 
 // scopeState is what is known of a scope.
 type scopeState struct {
-	scope                // immutable
-	convert   *converter // immutable
-	listed    bool       // there was a list
-	index     uint64     // of the last one
-	err       error      // why there is none now
-	more      int        // services beyond the limit
+	scope                     // immutable
+	convert   *converter      // immutable
+	listed    bool            // there was a list
+	index     uint64          // of the last one
+	err       error           // why there is none now
+	more      int             // services beyond the limit
+	odd       []model.Problem // names that can't be asked for, sorted
+	trouble   string          // what is wrong with all of it
+	since     time.Time       // when that began
+	queue     []*service      // to be read on demand, in order
+	busy      int             // those that are being read so
 	following *task
 	tried     [tables]bool // tables of which something is known, if only that they can't be read
 	baseline  [tables]bool // tables that are followed
@@ -66,22 +70,24 @@ type service struct {
 
 	watcher *task // nil: it is read on demand
 	queued  bool
-	asked   bool // a reader is at it
-	again   bool // it must be read once more then
-	settled bool // it was read, or can't be
-	gone    bool // the last reading was empty, and all was to be seen
-	hidden  bool // the token may see none of it
-	missing bool // from a list that may not be complete
-	late    bool // contact was lost, and is back, and it has not been read since
-	lost    bool // for want of contact
-	failed  int  // readings in a row that brought nothing
+	asked   bool      // it is being read
+	again   bool      // it must be read once more then
+	wanted  time.Time // when it was last asked for
+	due     time.Time // when it is to be read again, if it has a problem
+	settled bool      // it was read, or can't be
+	gone    bool      // the last reading was empty, and all was to be seen
+	hidden  bool      // the token may see none of it
+	missing bool      // from a list that may not be complete
+	late    bool      // contact was lost, and is back, and it has not been read since
+	lost    bool      // for want of contact
+	failed  int       // readings in a row that brought nothing
 	problem model.Problem
 	last    *foreign.Service // nil: none is published
-	index   uint64           // of last, from a reader
+	index   uint64           // of last; 0 if it is not known, or not all that there is
 	nodes   []string
 }
 
-func (s *service) key() string { return s.scope.convert.key + s.name }
+func (s *service) key() string { return s.scope.convert.key + foreign.KeyPart(s.name) }
 
 // task is a goroutine that can be ended.
 type task struct {
@@ -109,7 +115,7 @@ func (t *task) end() {
 
 func newRun(r *Registry, out model.Sink) *run {
 	return &run{
-		Registry: r, events: make(chan event), jobs: make(chan job), services: map[serviceKey]*service{},
+		Registry: r, events: make(chan event), services: map[serviceKey]*service{},
 		troubled: map[*service]struct{}{}, began: time.Now(), wake: time.NewTimer(time.Hour),
 		pub: foreign.NewPublisher(foreign.Options{Shard: r.key, Spec: r.opts.Spec, Resolver: r.opts.Resolver, Log: r.opts.Log}, out),
 	}
@@ -129,13 +135,11 @@ func (r *run) loop(ctx context.Context) error {
 	if err != nil {
 		return ctx.Err()
 	}
+	r.began = time.Now()
 	for _, s := range r.Registry.scopes {
 		state := &scopeState{scope: s, convert: newConverter(r.key, &r.opts.Spec, s, len(r.Registry.scopes) > 1, local)}
 		r.scopes = append(r.scopes, state)
 		r.work.Go(func() { r.list(inner, state) })
-	}
-	for range r.readers {
-		r.work.Go(func() { r.serve(inner) })
 	}
 	for r.turn(inner) {
 	}
@@ -144,25 +148,18 @@ func (r *run) loop(ctx context.Context) error {
 
 // turn waits for what comes next; false at the end of ctx.
 func (r *run) turn(ctx context.Context) bool {
-	var jobs chan<- job
-	j, some := r.ahead()
-	if some {
-		jobs = r.jobs
-	}
 	select {
 	case e := <-r.events:
 		e.apply(ctx, r)
-		r.publish()
-		r.assign(ctx)
-		r.report()
-	case jobs <- j:
-		r.queue = r.queue[1:]
-		j.of.queued, j.of.asked = false, true
 	case <-r.wake.C:
 	case <-ctx.Done():
 		return false
 	}
+	r.publish(time.Now())
+	r.assign(ctx)
+	r.report()
 	r.pace(time.Now())
+	r.dispatch(ctx)
 	return true
 }
 
@@ -201,7 +198,7 @@ func (l listed) apply(ctx context.Context, r *run) {
 		s.err = l.err
 		return
 	}
-	if s.err != nil {
+	if s.err != nil && s.listed {
 		r.back(s)
 	}
 	s.err = nil
@@ -222,12 +219,18 @@ func (l listed) apply(ctx context.Context, r *run) {
 // wanted are the names that are taken of a list, sorted, as many as there is room for.
 func (r *run) wanted(s *scopeState, names map[string][]string) []string {
 	out := make([]string, 0, len(names))
+	var odd []string
 	for name, tags := range names {
-		if r.takes(name, tags, s.convert) {
+		switch {
+		case !r.takes(name, tags, s.convert):
+		case askable(name):
 			out = append(out, name)
+		default:
+			odd = append(odd, strconv.Quote(s.convert.key+name))
 		}
 	}
 	slices.Sort(out)
+	s.leaveOut(odd)
 	others := 0
 	for k := range r.services {
 		if k.scope != s {
@@ -246,8 +249,12 @@ func (r *run) know(s *scopeState, name string) {
 		old.missing = false
 		return
 	}
-	r.services[k] = &service{scope: s, name: name, kick: make(chan struct{}, 1)}
+	v := &service{scope: s, name: name, kick: make(chan struct{}, 1)}
+	r.services[k] = v
 	r.assigned = false
+	if r.synced && s.trouble != "" {
+		r.isLate(v)
+	}
 }
 
 // prune forgets the services that a list has no more. If it may not be complete they are gone if asking for each says so.
@@ -277,7 +284,7 @@ func (r *run) forget(k serviceKey) (key string) {
 		s.watcher.end()
 		r.watched--
 	}
-	r.queue = slices.DeleteFunc(r.queue, func(q *service) bool { return q == s })
+	s.scope.queue = slices.DeleteFunc(s.scope.queue, func(q *service) bool { return q == s })
 	delete(r.services, k)
 	delete(r.troubled, s)
 	r.assigned = false
@@ -287,27 +294,28 @@ func (r *run) forget(k serviceKey) (key string) {
 // apply takes what a service was read as.
 func (g reading) apply(_ context.Context, r *run) {
 	s := g.of
+	if g.onDemand {
+		s.asked = false
+		s.scope.busy--
+	}
 	k := serviceKey{s.scope, s.name}
 	if r.services[k] != s {
 		return // it came too late
 	}
 	s.late = false
-	if g.onDemand {
-		s.asked = false
-		if s.again {
-			s.again = false
-			r.ask(s)
-		}
+	if g.onDemand && s.again {
+		s.again = false
+		r.ask(s)
 	}
 	switch {
-	case g.err != nil && g.onDemand && s.watcher != nil: // which knows better
+	case g.onDemand && s.watcher != nil && (g.err != nil || g.index < s.index): // which knows better
 	case g.err != nil:
 		r.fail(s, g.err)
 	case g.same:
 		r.clear(s)
 	case g.filtered && g.empty:
 		s.settled, s.hidden, s.lost, s.index = true, true, false, 0
-		r.complain(s, "not read: the token may see none of its instances (service:read and node:read are needed)")
+		r.complain(s, "not read: the token may see none of its instances (service:read and node:read are needed)", r.refresh())
 	default:
 		r.take(s, g)
 	}
@@ -325,44 +333,74 @@ func (r *run) clear(s *service) {
 	delete(r.troubled, s)
 }
 
-func (r *run) complain(s *service, reason string) {
+// complain notes what is wrong with a service, which is read again after some time.
+func (r *run) complain(s *service, reason string, after time.Duration) {
+	now := time.Now()
 	if s.problem.Reason != reason {
-		s.problem = model.Problem{Item: s.key(), Reason: reason, Since: time.Now()}
+		s.problem = model.Problem{Item: s.key(), Reason: reason, Since: now}
 	}
 	r.troubled[s] = struct{}{}
+	s.due = now.Add(after)
+	r.retryAt(s.due, now)
 }
 
 // fail notes that a service can't be read; what was known of it stays.
 func (r *run) fail(s *service, err error) {
-	r.complain(s, "not read: "+err.Error())
+	after := r.refresh()
+	if s.lost = lost(err); s.lost {
+		after = r.opts.Timing.backoff(s.failed)
+	} else {
+		s.settled, s.hidden = true, refused(err)
+	}
 	s.index = 0
 	s.failed++
-	if s.lost = lost(err); !s.lost {
-		s.settled, s.hidden = true, refused(err)
-	} else if s.watcher == nil {
-		r.ask(s)
+	r.complain(s, "not read: "+err.Error(), after)
+}
+
+// back notes that there is contact with a scope again: what could not be read without is read at once. The rest is read soon, if only
+// because it may be another server that counts anew.
+func (r *run) back(of *scopeState) {
+	of.sweep.want = of.peer == ""
+	for _, s := range r.services {
+		if s.scope != of {
+			continue
+		}
+		if s.watcher == nil {
+			s.index = 0
+		}
+		if s.lost {
+			r.isLate(s)
+		}
 	}
 }
 
-// back notes that there is contact with a scope again: what could not be read without is read at once.
-func (r *run) back(of *scopeState) {
-	for _, s := range r.services {
-		if s.scope != of || !s.lost {
-			continue
-		}
-		s.late = true
-		select {
-		case s.kick <- struct{}{}:
-		default:
-		}
+// isLate has a service read at once.
+func (r *run) isLate(s *service) {
+	s.late = true
+	r.troubled[s] = struct{}{}
+	if s.watcher == nil {
+		r.ask(s)
+		return
+	}
+	select {
+	case s.kick <- struct{}{}:
+	default:
 	}
 }
+
+// rights is after how many refresh intervals a service is read again of which the token may see a part.
+const rights = 10
 
 // take takes a service as it is now, and puts it if that is news.
 func (r *run) take(s *service, g reading) {
 	r.clear(s)
 	was := s.settled
-	s.settled, s.gone, s.index, s.nodes = true, g.empty, g.index, g.nodes
+	s.settled, s.gone, s.index, s.nodes = true, g.empty, g.believed(g.index), g.nodes
+	if g.filtered && s.watcher == nil {
+		r.troubled[s] = struct{}{} // no index tells that the token may see more
+		s.due = g.at.Add(rights * r.refresh())
+		r.retryAt(s.due, g.at)
+	}
 	if was && reflect.DeepEqual(s.last, g.value) {
 		r.opts.Metrics.Unchanged(r.key.String())
 		return
@@ -381,40 +419,6 @@ func (r *run) take(s *service, g reading) {
 	}
 }
 
-// The first sync does not wait for services that can't be read, again and again, if no more than one in few is such.
-const (
-	patient = 5
-	few     = 10
-)
-
-// publish gives the whole truth, once everything has been read.
-func (r *run) publish() {
-	if r.synced || slices.ContainsFunc(r.scopes, func(s *scopeState) bool { return !s.listed }) {
-		return
-	}
-	hidden, hopeless := 0, 0
-	var all []foreign.Service
-	for _, s := range r.services {
-		if !s.settled {
-			if hopeless++; s.failed < patient || hopeless*few > len(r.services) {
-				return
-			}
-		}
-		if s.hidden {
-			hidden++
-		}
-		if s.last != nil {
-			all = append(all, *s.last)
-		}
-	}
-	if hidden > 0 && hidden == len(r.services) {
-		return // a token that may see nothing says nothing
-	}
-	slices.SortFunc(all, func(a, b foreign.Service) int { return strings.Compare(a.Key, b.Key) })
-	r.pub.Replace(all)
-	r.synced, r.assigned = true, false
-}
-
 // sorted are all services, in an order that stays. Those of which nothing is taken, such as sidecars, come last.
 func (r *run) sorted() []*service {
 	rank := func(s *service) int {
@@ -424,6 +428,6 @@ func (r *run) sorted() []*service {
 		return 0
 	}
 	return slices.SortedFunc(maps.Values(r.services), func(a, b *service) int {
-		return cmp.Or(rank(a)-rank(b), strings.Compare(a.name, b.name), strings.Compare(a.scope.String(), b.scope.String()))
+		return cmp.Or(rank(a)-rank(b), strings.Compare(a.name, b.name), strings.Compare(a.scope.convert.key, b.scope.convert.key))
 	})
 }

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,49 +10,110 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
-// report tells how it stands, if that has changed.
+// silent reports whether there is no contact with the scope.
+func (s *scopeState) silent() bool { return lost(s.err) }
+
+// standing is what the services of a scope that have a problem say of all of it.
+type standing struct {
+	troubled int
+	hidden   int // those that may not be seen
+	seen     int // those of them that were
+	late     int
+}
+
+// report tells how it stands, if that has changed. What is wrong with all scopes is wrong with the registry; what is wrong with some
+// is their problem.
 func (r *run) report() {
 	s := model.Status{State: model.StateLive}
+	of := r.standings()
+	now := time.Now()
 	var reasons []string
-	hidden, late := 0, 0
-	nothing := !r.synced && len(r.troubled) > 0 && len(r.troubled) == len(r.services)
-	for v := range r.troubled {
-		if v.problem.Reason != "" {
-			s.Problems = append(s.Problems, v.problem)
+	inTrouble := 0
+	for _, scope := range r.scopes {
+		if text := r.trouble(scope, of[scope]); text != scope.trouble {
+			scope.trouble, scope.since = text, now
 		}
-		if v.hidden && v.last != nil {
-			hidden++
+		if scope.trouble != "" {
+			inTrouble++
+			reasons = append(reasons, strings.TrimPrefix(scope.String()+": "+scope.trouble, ": "))
 		}
-		nothing = nothing && v.hidden
-		if v.late {
-			late++
-		}
-	}
-	for _, of := range r.scopes {
-		if of.err != nil {
-			reasons = append(reasons, strings.TrimPrefix(of.String()+": "+of.err.Error(), ": "))
-		}
-		if of.more > 0 {
-			s.Problems = append(s.Problems, model.Problem{Item: "limits.maxServices", Reason: fmt.Sprintf("%d services are not read: there are more than that", of.more), Since: r.began})
-		}
-	}
-	if nothing {
-		reasons = append(reasons, errNothing.text)
-	}
-	if hidden > 0 && len(reasons) == 0 {
-		reasons = append(reasons, fmt.Sprintf("the token may not see %d services that were seen before: what was known of them stays", hidden))
-	}
-	if s.Err = strings.Join(reasons, "; "); s.Err == "" && late > 0 && r.said.State == model.StateStale {
-		s.Err = r.said.Err // until all has been read again
 	}
 	switch {
 	case !r.synced:
-		s.State = model.StateSyncing
-	case s.Err != "":
-		s.State = model.StateStale
+		s.State, s.Err = model.StateSyncing, strings.Join(reasons, "; ")
+	case inTrouble == len(r.scopes):
+		s.State, s.Err = model.StateStale, strings.Join(reasons, "; ")
 	}
-	slices.SortFunc(s.Problems, func(a, b model.Problem) int { return strings.Compare(a.Item, b.Item) })
+	s.Problems = r.problems(s.State == model.StateLive)
 	r.say(s)
+}
+
+func (r *run) standings() map[*scopeState]*standing {
+	of := make(map[*scopeState]*standing, len(r.scopes))
+	for _, s := range r.scopes {
+		of[s] = &standing{}
+	}
+	for v := range r.troubled {
+		o := of[v.scope]
+		o.troubled++
+		if v.hidden {
+			o.hidden++
+		}
+		if v.hidden && v.last != nil {
+			o.seen++
+		}
+		if v.late {
+			o.late++
+		}
+	}
+	return of
+}
+
+// trouble is what is wrong with all of a scope; "" if nothing.
+func (r *run) trouble(s *scopeState, o *standing) string {
+	switch {
+	case s.err != nil:
+		return s.err.Error()
+	case !r.synced && o.hidden > 0 && o.hidden == o.troubled && o.troubled == r.known(s):
+		return errNothing.text
+	case o.seen > 0:
+		return fmt.Sprintf("the token may not see %d services that were seen before: what was known of them stays", o.seen)
+	case o.late > 0:
+		return s.trouble // until all has been read again
+	}
+	return ""
+}
+
+// known is how many services of a scope there are.
+func (r *run) known(of *scopeState) (n int) {
+	for k := range r.services {
+		if k.scope == of {
+			n++
+		}
+	}
+	return n
+}
+
+// problems are those of scopes, if others are live, and of services.
+func (r *run) problems(live bool) (out []model.Problem) {
+	for _, s := range r.scopes {
+		if s.trouble != "" && live {
+			out = append(out, model.Problem{Item: cmp.Or(s.String(), s.convert.dc), Reason: "what is known of it stays as it was: " + s.trouble, Since: s.since})
+		}
+		out = append(out, s.odd...)
+		if s.more > 0 {
+			out = append(out, model.Problem{Item: "limits.maxServices", Reason: fmt.Sprintf("%d services are not read: there are more than that", s.more), Since: r.began})
+		}
+	}
+	for v := range r.troubled {
+		if v.problem.Reason != "" && !(v.lost && v.scope.silent()) {
+			out = append(out, v.problem)
+		}
+	}
+	slices.SortFunc(out, func(a, b model.Problem) int {
+		return cmp.Or(strings.Compare(a.Item, b.Item), strings.Compare(a.Reason, b.Reason))
+	})
+	return out
 }
 
 // say gives a status that is not the last one.
