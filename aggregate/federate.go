@@ -38,15 +38,17 @@ func (b *basis) takeOver(k hostKey, parts []*mergeInput, rows lookup) []*mergeIn
 func (f *federation) derive(in *mergeInput) (*pushcontext.ShapeView, *gathered) {
 	shape := f.shape(in)
 	g := &gathered{}
+	var said []saying
 	for i := range f.sources {
-		s := &f.sources[i]
 		at := len(g.leftOut)
-		c := collection{in: in, f: f, source: s, shape: shape, into: g}
+		c := collection{in: in, f: f, source: &f.sources[i], shape: shape, into: g}
 		c.collect()
 		c.blame(g.leftOut[at:])
-		g.sources = append(g.sources, c.state)
+		g.sources, said = append(g.sources, c.state), append(said, c.said...)
 		shape.ServiceAccounts = append(shape.ServiceAccounts, c.accounts...)
 	}
+	f.speak(shape, said, g.sources)
+	f.notes(in, shape)
 	slices.Sort(shape.ServiceAccounts)
 	shape.ServiceAccounts = slices.Compact(shape.ServiceAccounts)
 	f.leaveOut(in, g)
@@ -77,24 +79,59 @@ func (f *federation) shape(in *mergeInput) *pushcontext.ShapeView {
 	for _, d := range in.services {
 		s.Contributions = append(s.Contributions, pushcontext.Contribution{Source: d.obj.Source})
 	}
-	for _, d := range defs {
-		if notes := f.drops(d.obj); len(notes) > 0 {
-			s.Conflicts = append(s.Conflicts, conflict("ports", f.def.obj, d.obj, strings.Join(notes, "; ")))
-		}
-	}
-	s.Conflicts = append(s.Conflicts, policyConflicts(append([]ranked{f.def}, defs...), in.mesh)...)
 	return s
 }
 
+// saying is what a source says to speak at a port of the service: the object, or else the registry.
+type saying struct {
+	part     uint16
+	port     string
+	protocol model.Protocol
+}
+
+// speak settles the protocols of the ports of which the object says none, by what is first known of a source's; and says which sources
+// say another protocol than the service's.
+func (f *federation) speak(s *pushcontext.ShapeView, said []saying, states []pushcontext.SourceState) {
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		of := slices.DeleteFunc(slices.Clone(said), func(x saying) bool { return x.port != p.Name })
+		first := slices.IndexFunc(of, func(x saying) bool { return x.protocol != model.ProtocolUnknown })
+		if first >= 0 && slices.Contains(f.open, p.Name) {
+			p.Protocol = of[first].protocol
+		}
+		for _, x := range of {
+			if state := &states[x.part-1]; !alike(x.protocol, p.Protocol) && !slices.Contains(state.Unlike, p.Name) {
+				state.Unlike = append(state.Unlike, p.Name)
+			}
+		}
+	}
+	for i := range states {
+		slices.Sort(states[i].Unlike)
+	}
+}
+
+// notes records what definitions of the service's host say otherwise.
+func (f *federation) notes(in *mergeInput, s *pushcontext.ShapeView) {
+	defs := rank(in)
+	for _, d := range defs {
+		if notes := drops(s.Ports, d.obj); len(notes) > 0 {
+			s.Conflicts = append(s.Conflicts, conflict("ports", f.def.obj, d.obj, strings.Join(notes, "; ")))
+		}
+	}
+	if len(defs) > 0 {
+		s.Conflicts = append(s.Conflicts, policyConflicts(append([]ranked{f.def}, defs...), in.mesh)...)
+	}
+}
+
 // drops says which ports of a definition the service has otherwise, or not at all.
-func (f *federation) drops(d *model.Service) (notes []string) {
+func drops(ports []model.Port, d *model.Service) (notes []string) {
 	for _, p := range d.Ports {
-		i := indexPort(f.def.obj.Ports, p)
+		i := indexPort(ports, p)
 		switch {
 		case i < 0:
 			notes = append(notes, portText(p)+" dropped: add it to the FederatedService's ports to keep it")
-		case f.def.obj.Ports[i].Protocol != p.Protocol:
-			notes = append(notes, portText(f.def.obj.Ports[i])+" kept, "+portText(p)+" dropped")
+		case ports[i].Protocol != p.Protocol:
+			notes = append(notes, portText(ports[i])+" kept, "+portText(p)+" dropped")
 		}
 	}
 	return notes
@@ -132,6 +169,7 @@ type collection struct {
 	into     *gathered
 	state    pushcontext.SourceState
 	accounts []string
+	said     []saying // of services, by port
 	kept     int
 }
 
@@ -143,8 +181,6 @@ func (c *collection) collect() {
 	}
 	slices.Sort(c.state.Unmapped)
 	c.state.Unmapped = slices.Compact(c.state.Unmapped)
-	slices.Sort(c.state.Unlike)
-	c.state.Unlike = slices.Compact(c.state.Unlike)
 }
 
 // fail says why the source gives nothing. What was said first stays.
@@ -247,15 +283,13 @@ func (c *collection) service(part *mergeInput, defs []ranked) {
 	c.accounts = append(c.accounts, mergeAccounts(part.services)...)
 	c.into.leftOut = append(c.into.leftOut, got.leftOut...)
 	for _, p := range c.shape.Ports {
-		from, ok := sourcePort(c.source.spec.Ports, p, ports)
+		from, ok := sourcePort(c.source.spec.Ports, p, ports, c.shape.Ports)
 		if !ok {
 			c.state.Unmapped = append(c.state.Unmapped, p.Name)
 			c.fail(model.ReasonNoPort, "%s has no port for %s: it has %s; map one in the ports of the source", part.key.Host, p.Name, portsText(ports))
 			continue
 		}
-		if a, b := spoken(from.Protocol), spoken(p.Protocol); a != b && a != "" && b != "" {
-			c.state.Unlike = append(c.state.Unlike, p.Name)
-		}
+		c.said = append(c.said, saying{c.source.part, p.Name, from.Protocol})
 		for _, x := range got.kept {
 			if x.port == from.Name {
 				x.port = p.Name
@@ -263,6 +297,12 @@ func (c *collection) service(part *mergeInput, defs []ranked) {
 			}
 		}
 	}
+}
+
+// alike reports whether servers of one protocol may be able to read the other.
+func alike(p, q model.Protocol) bool {
+	a, b := spoken(p), spoken(q)
+	return a == b || a == "" || b == ""
 }
 
 // spoken is what connections of a protocol begin with, as far as servers of another could not read it; "" if nothing is known.
@@ -286,22 +326,32 @@ func portsText(ports []model.Port) string {
 	return strings.Join(out, ", ")
 }
 
-// sourcePort gives the port of a source that backs a port of the service: the one that is mapped, or else that of the same
-// name, of the same number, or the only one.
-func sourcePort(mapped map[string]api.SourcePort, p model.Port, ports []model.Port) (model.Port, bool) {
+// sourcePort gives the port of a source that backs a port of the service, with the protocol that the object says of it: the one that is
+// mapped, or else that of the same name, of the same number, or the only one, but for one that is another port of the service and
+// is known to speak otherwise.
+func sourcePort(mapped map[string]api.SourcePort, p model.Port, ports, all []model.Port) (model.Port, bool) {
+	m := mapped[p.Name]
 	tests := []func(model.Port) bool{
 		func(q model.Port) bool { return q.Name == p.Name },
 		func(q model.Port) bool { return samePort(p, q) },
-		func(model.Port) bool { return len(ports) == 1 },
+		func(q model.Port) bool {
+			another := slices.ContainsFunc(all, func(o model.Port) bool { return o.Name == q.Name || samePort(o, q) })
+			return len(ports) == 1 && (m.Protocol != "" || alike(p.Protocol, q.Protocol) || !another)
+		},
 	}
-	if m, ok := mapped[p.Name]; ok {
-		tests = []func(model.Port) bool{func(q model.Port) bool {
-			return m.Name != "" && q.Name == m.Name || m.Name == "" && q.Number == m.Number
-		}}
+	switch {
+	case m.Name != "":
+		tests = []func(model.Port) bool{func(q model.Port) bool { return q.Name == m.Name }}
+	case m.Number != 0:
+		tests = []func(model.Port) bool{func(q model.Port) bool { return q.Number == m.Number }}
 	}
 	for _, t := range tests {
 		if i := slices.IndexFunc(ports, t); i >= 0 {
-			return ports[i], true
+			q := ports[i]
+			if m.Protocol != "" {
+				q.Protocol = federatedProtocol(m.Protocol)
+			}
+			return q, true
 		}
 	}
 	return model.Port{}, false
@@ -336,10 +386,10 @@ func (c *collection) workloads() {
 // instancePort gives the port at which a workload is dialled for a port of the service: the one that is mapped, or else
 // the workload's port of that name, of that number, the only one that it has, or, if it names none, that number.
 func instancePort(w *model.Workload, mapped map[string]api.SourcePort, p model.Port) (uint16, bool) {
-	if m, ok := mapped[p.Name]; ok {
-		if m.Name == "" {
-			return m.Number, true
-		}
+	switch m := mapped[p.Name]; {
+	case m.Number != 0:
+		return m.Number, true
+	case m.Name != "":
 		n, ok := w.Ports[m.Name]
 		return n, ok
 	}

@@ -26,6 +26,7 @@ type federation struct {
 	key       hostKey
 	def       row[*model.Service] // the service that it defines
 	sources   []federated
+	open      []string // names of ports whose protocol registries say
 }
 
 // federated is a source of a federation.
@@ -116,9 +117,10 @@ func (fs *federations) add(f *federation) {
 }
 
 func newFederation(key hostKey, c *model.Config, spec *api.FederatedServiceSpec, id rowID) *federation {
-	f := &federation{key: key, from: c, published: &pushcontext.Federation{Source: c.Source, Policy: policyOf(spec.Policy)}}
+	ports, open := federatedPorts(spec)
+	f := &federation{key: key, from: c, open: open, published: &pushcontext.Federation{Source: c.Source, Policy: policyOf(spec.Policy)}}
 	f.def = row[*model.Service]{id, &model.Service{
-		Host: key.host, Namespace: key.namespace, Name: key.host, Ports: federatedPorts(spec.Ports), Resolution: model.ClientSideLB, ExportTo: spec.ExportTo,
+		Host: key.host, Namespace: key.namespace, Name: key.host, Ports: ports, Resolution: model.ClientSideLB, ExportTo: spec.ExportTo,
 		Labels: c.Labels, Created: c.Created, Source: c.Source,
 	}}
 	for i := range spec.Sources[:min(len(spec.Sources), maxSources)] {
@@ -161,16 +163,24 @@ func policyOf(p api.FederationPolicy) pushcontext.FederationPolicy {
 	return pushcontext.FederateUnion
 }
 
-// federatedPorts leaves out ports of which the name or the number is there already.
-func federatedPorts(list []api.FederatedPort) (out []model.Port) {
-	for _, p := range list {
-		next := model.Port{Name: p.Name, Number: p.Number, Protocol: federatedProtocol(p.Protocol)}
-		if next.Number != 0 && !slices.ContainsFunc(out, func(q model.Port) bool { return q.Name == next.Name || q.Number == next.Number }) {
-			out = append(out, next)
+// federatedPorts leaves out ports of which the name or the number is there already. The protocol of one that has none is that of the first
+// source that maps one; where none does, registries say it: these ports are open.
+func federatedPorts(spec *api.FederatedServiceSpec) (out []model.Port, open []string) {
+	for _, p := range spec.Ports {
+		word := p.Protocol
+		for i := range spec.Sources {
+			word = cmp.Or(word, spec.Sources[i].Ports[p.Name].Protocol)
+		}
+		next := model.Port{Name: p.Name, Number: p.Number, Protocol: federatedProtocol(word)}
+		if next.Number == 0 || slices.ContainsFunc(out, func(q model.Port) bool { return q.Name == next.Name || q.Number == next.Number }) {
+			continue
+		}
+		if out = append(out, next); word == "" {
+			open = append(open, p.Name)
 		}
 	}
 	slices.SortFunc(out, func(a, b model.Port) int { return cmp.Compare(a.Number, b.Number) })
-	return out
+	return out, open
 }
 
 // federatedProtocol reads the words that registries use, too; one that is not known is left to proxies to detect.

@@ -3,6 +3,7 @@ package aggregate_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,6 +134,62 @@ func TestFederatedServiceOfThreeRegistries(t *testing.T) {
 		}
 	}
 	equal(t, len(s.Contributions), 1)
+}
+
+// What is spoken at a port is what the object says, or what it says of a source, or what the registry of the first source that has the port does;
+// of sources that say otherwise it is told.
+func TestFederatedProtocols(t *testing.T) {
+	t.Parallel()
+	rows := rowsOf(foreignService(nacos("n"), "web.nacos", model.Port{Name: "web", Number: 8080, Protocol: model.ProtocolHTTP}, "10.1.0.1"),
+		foreignService(consul("dc"), "grpc.consul", model.Port{Name: "grpc", Number: 9090, Protocol: model.ProtocolGRPC}, "10.2.0.1"),
+		foreignService(consul("dc"), "any.consul", model.Port{Name: "any", Number: 9090}, "10.3.0.1"))
+	says := func(word string) map[string]api.SourcePort { return map[string]api.SourcePort{"p": {Protocol: word}} }
+	web, grpc, anything := hostSource("web.nacos"), hostSource("grpc.consul"), hostSource("any.consul")
+	mapped := func(s api.FederatedSource, word string) api.FederatedSource {
+		s.Ports = says(word)
+		return s
+	}
+	for name, c := range map[string]struct {
+		own     string
+		sources []api.FederatedSource
+		want    string // protocol, and sources that say another
+	}{
+		"the object's":                            {"HTTP", []api.FederatedSource{grpc, web}, "http [grpc.consul]"},
+		"the first source's":                      {"", []api.FederatedSource{grpc, web}, "grpc [web.nacos]"},
+		"of the first that says one":              {"", []api.FederatedSource{hostSource("none"), anything, web, grpc}, "http [grpc.consul]"},
+		"nobody's":                                {"", []api.FederatedSource{anything}, "auto []"},
+		"one that is mapped":                      {"", []api.FederatedSource{web, mapped(grpc, "GRPC")}, "grpc [web.nacos]"},
+		"what is mapped counts, not what is said": {"", []api.FederatedSource{mapped(web, "HTTP2"), grpc}, "http2 []"},
+		"the object's, and one that is mapped":    {"GRPC", []api.FederatedSource{mapped(web, "tri"), grpc}, "grpc []"},
+		"to be found out":                         {"auto", []api.FederatedSource{web, grpc}, "auto []"},
+		"of workloads":                            {"", []api.FederatedSource{{Name: "s", Selector: map[string]string{"app": "grpc-consul"}, Ports: says("GRPC")}, web}, "grpc [web.nacos]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fs := federated("x", "x.global", from(c.sources...))
+			fs.Spec.(*api.FederatedServiceSpec).Ports = []api.FederatedPort{{Name: "p", Number: 80, Protocol: c.own}}
+			v := viewOf(t, "x.global", append(slices.Clone(rows), fs)...)
+			unlike := []string{}
+			for i, s := range v.Sources {
+				if len(s.Unlike) > 0 {
+					unlike = append(unlike, v.Shape.Federation.Sources[i].Name)
+				}
+			}
+			equal(t, fmt.Sprint(v.Shape.Ports[0].Protocol, " ", unlike), c.want)
+		})
+	}
+}
+
+// A service that its sources can't all be spoken to alike has two ports: the only port of a source backs the one that it is.
+func TestFederatedPortsForEachProtocol(t *testing.T) {
+	t.Parallel()
+	fs := federated("x", "x.global", from(hostSource("web.nacos"), hostSource("grpc.consul")))
+	fs.Spec.(*api.FederatedServiceSpec).Ports = []api.FederatedPort{{Name: "http", Number: 80, Protocol: "HTTP"}, {Name: "grpc", Number: 90, Protocol: "GRPC"}}
+	v := viewOf(t, "x.global", rowsOf(foreignService(nacos("n"), "web.nacos", model.Port{Name: "http", Number: 8080, Protocol: model.ProtocolHTTP}, "10.1.0.1"),
+		foreignService(consul("dc"), "grpc.consul", model.Port{Name: "grpc", Number: 9090, Protocol: model.ProtocolGRPC}, "10.2.0.1"), []model.Object{fs})...)
+	equal(t, parts(v, "http"), []string{"web.nacos n/10.1.0.1:8080"})
+	equal(t, parts(v, "grpc"), []string{"grpc.consul dc/10.2.0.1:8080"})
+	equal(t, len(v.Sources[0].Unlike)+len(v.Sources[1].Unlike), 0)
 }
 
 // A FederatedService for the host of a service is what the host means; the addresses stay, and its endpoints are one source.

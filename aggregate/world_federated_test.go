@@ -37,7 +37,7 @@ func (w *world) federatedSource() api.FederatedSource {
 	case 1:
 		s.Clusters = []string{"c1", "n1"}
 	case 2:
-		s.Ports = map[string]api.SourcePort{"http": {Number: 8080}, "web": {Name: "http"}}
+		s.Ports = map[string]api.SourcePort{"http": {Number: 8080}, "web": {Name: []string{"", "http"}[w.pick(2)], Protocol: []string{"", "HTTP2"}[w.pick(2)]}}
 	case 3:
 		s.Weight = &n
 	case 4:

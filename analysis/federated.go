@@ -199,7 +199,7 @@ func (a *analysis) source(of model.Source, v *pushcontext.ServiceView, i int) {
 	}
 	for _, p := range s.Unlike {
 		tell(CodeOtherProtocol, model.SeverityWarning, ".ports", fmt.Sprintf("%s says another protocol for %s than the service does: proxies speak the service's with it; "+
-			"map a port that does under %q, or say the protocol in its registry", v.Shape.Federation.Sources[i].Name, p, p))
+			"map a port that does under %q, or write there the protocol that it really speaks", v.Shape.Federation.Sources[i].Name, p, p))
 	}
 	switch s.Reason {
 	case "", model.ReasonNoPort:

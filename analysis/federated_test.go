@@ -46,6 +46,8 @@ func TestFederatedStatus(t *testing.T) {
 			"Accepted=True Accepted ", "a.nacos 0/0 at 0: NoService: no service has the host a.nacos",
 			"b.consul 0/0 at 1: NoService: no service has the host b.consul in consul/dc; there is no registry consul/dc",
 		},
+		"said":   {"Accepted=True Accepted ", "new.example 1/1 at 0: ", "old.example 1/1 at 0: "},
+		"unsaid": {"Accepted=True Accepted ", "new.example 1/1 at 0: ", "old.example 1/1 at 0: "},
 		"web": {
 			"Accepted=True Accepted ", "web.shop.svc.cluster.local 1/1 at 0: ", "web.public.nacos 0/0 at 0: NoService: no service has the host web.public.nacos",
 			"hidden.far.svc.cluster.local 0/0 at 0: Hidden: hidden.far.svc.cluster.local of the namespace far is exported to ., and not to shop",

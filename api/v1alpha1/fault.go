@@ -204,13 +204,15 @@ func (c checker) exportTo(list []string) {
 	}
 }
 
-// protocols are the words for protocols, in lower case.
-var protocols = map[string]bool{
-	"auto": true, "tcp": true, "udp": true, "http": true, "http2": true, "grpc": true, "grpc-web": true, "http_proxy": true, "https": true, "tls": true, "mongo": true,
-	"redis": true, "mysql": true, "grpcs": true, "dubbo": true, "tri": true, "triple": true,
+// protocols are the words for protocols, in lower case, with what connections of them begin with, as far as servers of another could
+// not read it; "" for one that is to be found out.
+var protocols = map[string]string{
+	"auto": "", "tcp": "TCP", "udp": "UDP", "http": "HTTP/1.1", "http2": "HTTP/2", "grpc": "HTTP/2", "grpc-web": "HTTP/2", "http_proxy": "HTTP/1.1", "https": "TLS", "tls": "TLS",
+	"mongo": "TCP", "redis": "TCP", "mysql": "TCP", "grpcs": "TLS", "dubbo": "TCP", "tri": "HTTP/2", "triple": "HTTP/2",
 }
 
 // protocol checks the word for one, which may be left out.
 func (c checker) protocol(s string) {
-	c.unless(s == "" || protocols[strings.ToLower(s)], codeProtocol, "%q is not a protocol that is known: tcp, http, http2, grpc, https, tls …", clipped(s))
+	_, known := protocols[strings.ToLower(s)]
+	c.unless(known || s == "", codeProtocol, "%q is not a protocol that is known: tcp, http, http2, grpc, https, tls …", clipped(s))
 }

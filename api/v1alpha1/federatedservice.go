@@ -27,9 +27,10 @@ const (
 
 // FederatedPort is a port of the logical service.
 type FederatedPort struct {
-	Name     string `json:"name"`
-	Number   uint16 `json:"number"`
-	Protocol string `json:"protocol,omitempty"` // as in a ServiceEntry
+	Name   string `json:"name"`
+	Number uint16 `json:"number"`
+	// Protocol that clients and all sources speak, as in a ServiceEntry. If it is not set it is that of the sources: what their Ports say, or else the registry of the first.
+	Protocol string `json:"protocol,omitempty"`
 }
 
 // FederatedSource is one part of the service. Either Host or Selector is set.
@@ -54,10 +55,12 @@ type FederatedSource struct {
 	Weight *uint32 `json:"weight,omitempty"`
 }
 
-// SourcePort is a port of a source: by Name, or by Number. Of a Selector's workloads it is the port that they are dialled at.
+// SourcePort is a port of a source: by Name, or by Number, or, with neither, the one that it would be without an entry. Of a Selector's workloads it is the port that they are dialled at.
 type SourcePort struct {
 	Name   string `json:"name,omitempty"`
 	Number uint16 `json:"number,omitempty"`
+	// Protocol is what the source speaks there, whatever its registry says. It has to be the service's, of which a port has one for all its sources.
+	Protocol string `json:"protocol,omitempty"`
 }
 
 // FederatedServiceStatus is what the hub makes of a FederatedService.

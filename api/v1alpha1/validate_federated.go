@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -21,8 +22,27 @@ func (s *FederatedServiceSpec) Validate() []Fault {
 	names := s.ports(c)
 	c.at("policy").word(string(s.Policy), string(FederateUnion), string(FederateFailover), string(FederateWeighted))
 	s.sources(c, names)
+	s.alike(c)
 	c.exportTo(s.ExportTo)
 	return *c.found
+}
+
+// alike checks that each port has one protocol, since proxies have one pool of connections for all its sources: what sources say of
+// it is the port's own protocol, or, if that is left out, what the first of them says. TCP is whatever clients speak.
+func (s *FederatedServiceSpec) alike(c checker) {
+	for _, p := range s.Ports {
+		own, by := strings.ToLower(p.Protocol), "the port"
+		for i, src := range s.Sources {
+			word := strings.ToLower(src.Ports[p.Name].Protocol)
+			if own == "" && word != "" {
+				own, by = word, fmt.Sprintf("sources[%d]", i)
+			}
+			a, b := protocols[own], protocols[word]
+			fits := a == b || a == "" || b == "" || a == "TCP" && b != "UDP" && p.Protocol != ""
+			c.item("sources", i).at("ports["+clipped(p.Name)+"].protocol").unless(fits, codeProtocol,
+				"it is %s (%s), and that of %s is %s (%s): proxies speak to all sources of a port alike; give the service a port for each of the two, or make two FederatedServices", word, b, by, own, a)
+		}
+	}
 }
 
 // ports checks the ports, and gives their names.
@@ -91,7 +111,10 @@ func (s *FederatedSource) check(c checker, ports map[string]bool) {
 	for _, k := range slices.Sorted(maps.Keys(s.Ports)) {
 		at := c.at("ports[" + clipped(k) + "]")
 		at.unless(ports[k], codeName, "the service has no port of this name")
-		at.unless((s.Ports[k].Name == "") != (s.Ports[k].Number == 0), codePort, "write either a name or a number")
+		p := s.Ports[k]
+		at.unless(p.Name == "" || p.Number == 0, codePort, "write either a name or a number")
+		at.unless(p != SourcePort{}, codePort, "it says nothing: write a name, a number or a protocol")
+		at.at("protocol").protocol(p.Protocol)
 	}
 	if s.Weight != nil {
 		c.at("weight").unless(*s.Weight <= 1_000_000, codeRange, "%d is not between 0 and 1000000", *s.Weight)

@@ -175,10 +175,56 @@ func TestFederatedServiceFaults(t *testing.T) {
 		`{` + head + `, policy: failover, sources: [{host: a.b, priority: 200}]}`:                  "error sources[0].priority OutOfRange",
 		`{` + head + `, policy: weighted, sources: [{host: a.b, weight: 4000000000}]}`:             "error sources[0].weight OutOfRange",
 		`{` + head + `, sources: [{name: x, selector: {"a b": c}}]}`:                               "error sources[0].selector InvalidLabels",
+		`{` + head + `, sources: [{host: a.b, ports: {http: {name: a, number: 1}}}]}`:              "error sources[0].ports[http] InvalidPort",
+		`{` + head + `, sources: [{host: a.b, ports: {http: {protocol: SOAP}}}]}`:                  "error sources[0].ports[http].protocol InvalidProtocol",
 	} {
 		if got := lines(spec[api.FederatedServiceSpec](t, text).Validate()); got != want {
 			t.Errorf("%s:\n%s\nwant %s", text, got, want)
 		}
+	}
+}
+
+// All sources of a port are spoken to alike: what they are said to speak is the port's protocol, or, if it has none, the same.
+func TestProtocolsOfSources(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		port  string
+		words []string
+		at    int // the source that is refused; -1 for none
+	}{
+		{"", nil, -1},
+		{"", []string{"GRPC", "", "http2"}, -1},
+		{"", []string{"", "HTTP", "GRPC"}, 2},
+		{"", []string{"TCP", "HTTP"}, 1},
+		{"", []string{"auto", "HTTP"}, -1},
+		{"HTTP", []string{"http", "http_proxy", "auto"}, -1},
+		{"HTTP", []string{"HTTP", "HTTP2"}, 1},
+		{"HTTP", []string{"TCP"}, 0},
+		{"HTTPS", []string{"HTTP"}, 0},
+		{"GRPC", []string{"tri", "HTTP2"}, -1},
+		{"TCP", []string{"HTTP", "GRPC", "TLS", "MySQL"}, -1},
+		{"TCP", []string{"UDP"}, 0},
+		{"auto", []string{"HTTP", "GRPC"}, -1},
+	} {
+		s := api.FederatedServiceSpec{Host: "a.b", Ports: []api.FederatedPort{{Name: "p", Number: 80, Protocol: c.port}}}
+		for i, w := range c.words {
+			s.Sources = append(s.Sources, api.FederatedSource{Host: fmt.Sprint("s", i), Ports: map[string]api.SourcePort{"p": {Number: 1, Protocol: w}}})
+		}
+		if c.words == nil {
+			s.Sources = append(s.Sources, api.FederatedSource{Host: "s"})
+		}
+		want := ""
+		if c.at >= 0 {
+			want = fmt.Sprintf("error sources[%d].ports[p].protocol InvalidProtocol", c.at)
+		}
+		if got := lines(s.Validate()); got != want {
+			t.Errorf("%q of %q: %s, want %s", c.words, c.port, got, want)
+		}
+	}
+	s := spec[api.FederatedServiceSpec](t, `{host: a.b, ports: [{name: p, number: 80}], sources: [{host: x, ports: {p: {protocol: HTTP}}}, {host: y, ports: {p: {protocol: GRPC}}}]}`)
+	const want = "it is grpc (HTTP/2), and that of sources[0] is http (HTTP/1.1): proxies speak to all sources of a port alike; give the service a port for each of the two, or make two FederatedServices"
+	if got := s.Validate()[0].Message; got != want {
+		t.Error(got)
 	}
 }
 

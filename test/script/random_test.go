@@ -293,10 +293,10 @@ func (h *historian) routes(pick func(...string) string, ns, svc string) string {
 func (h *historian) federated(pick func(...string) string, ns, svc string) string {
 	source := func(name string) string {
 		return fmt.Sprintf("{name: %s, %s%s, weight: %s, priority: %s}", name, pick("host: "+svc+"."+ns+".svc.cluster.local", "host: x.mesh", "host: "+pick("s1", "s2")+".ns1.svc.cluster.local", "selector: {app: "+svc+"}"),
-			pick("", "", ", clusters: [c1, c2]", ", registries: [kubernetes/c1]", ", ports: {http: {name: http}}"), pick("1", "0", "5"), pick("0", "1"))
+			pick("", "", ", clusters: [c1, c2]", ", registries: [kubernetes/c1]", ", ports: {http: {name: http}}", ", ports: {http: {protocol: HTTP}}"), pick("1", "0", "5"), pick("0", "1"))
 	}
-	return fmt.Sprintf(`{apiVersion: isthmus.io/v1alpha1, kind: FederatedService, metadata: {name: %s, namespace: %s}, spec: {host: %s, exportTo: ["%s"], policy: %s, ports: [{name: http, number: %s, protocol: %s}], sources: [%s, %s, {name: c, host: x.mesh}]}}`,
-		pick("f1", "f2"), ns, pick("one.mesh", "x.mesh", "s1.ns1.svc.cluster.local", "s2.ns2.svc.cluster.local"), pick("*", "*", "."), pick("union", "failover", "weighted"), pick("80", "90"), pick("HTTP", "TCP"), source("a"), source("b"))
+	return fmt.Sprintf(`{apiVersion: isthmus.io/v1alpha1, kind: FederatedService, metadata: {name: %s, namespace: %s}, spec: {host: %s, exportTo: ["%s"], policy: %s, ports: [{name: http, number: %s%s}], sources: [%s, %s, {name: c, host: x.mesh}]}}`,
+		pick("f1", "f2"), ns, pick("one.mesh", "x.mesh", "s1.ns1.svc.cluster.local", "s2.ns2.svc.cluster.local"), pick("*", "*", "."), pick("union", "failover", "weighted"), pick("80", "90"), pick("", ", protocol: HTTP", ", protocol: TCP"), source("a"), source("b"))
 }
 
 // object makes one random object of a small world.
