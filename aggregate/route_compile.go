@@ -26,7 +26,7 @@ func compileRoute(c *model.Config, delegates map[string]*model.Config, src route
 	complete(spec, c.Namespace, src.view.DomainSuffix)
 	r.delegate(delegates, src.mesh)
 	r.fill(src)
-	r.Hashed = hashedOf(spec, src)
+	r.Policies = routePolicies(spec, src)
 	if old != nil && sameRoute(old.VirtualService, r.VirtualService) {
 		r.VirtualService = old.VirtualService
 	}
@@ -155,9 +155,9 @@ func (r *route) fill(src routeSources) {
 	r.Destinations = slices.SortedFunc(maps.Keys(all), pushcontext.Destination.Compare)
 }
 
-// hashedOf gives the rules for destinations of HTTP routes that are hashed to, and for those of other routes of which a rule
+// routePolicies gives the rules for destinations of HTTP routes that are hashed to, and for those of other routes of which a rule
 // says something of connections.
-func hashedOf(spec *networking.VirtualService, src routeSources) map[string]*pushcontext.DestinationPolicies {
+func routePolicies(spec *networking.VirtualService, src routeSources) map[string]*pushcontext.DestinationPolicies {
 	out := map[string]*pushcontext.DestinationPolicies{}
 	steering := func(p *pushcontext.DestinationPolicy) bool { return p.Steers(src.view) }
 	add := func(d *networking.Destination, tells func(*pushcontext.DestinationPolicy) bool) {

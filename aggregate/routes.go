@@ -97,7 +97,7 @@ func (r *route) current(c *model.Config, delegates map[string]*model.Config, src
 			return false
 		}
 	}
-	return maps.EqualFunc(r.Hashed, hashedOf(r.Spec, src), sameHashed)
+	return maps.EqualFunc(r.Policies, routePolicies(r.Spec, src), samePolicies)
 }
 
 func (rs *routes) add(r *route) {
@@ -109,7 +109,7 @@ func (rs *routes) add(r *route) {
 	for d := range r.meant {
 		rs.hosts[d] = struct{}{}
 	}
-	for d := range v.Hashed {
+	for d := range v.Policies {
 		rs.hosts[strings.ToLower(d)] = struct{}{}
 	}
 	if !v.Bound(pushcontext.MeshGateway) {
@@ -199,10 +199,10 @@ func (d directory) namespace(host string) string {
 func sameRoute(a, b *pushcontext.VirtualService) bool {
 	return a == b || sameSource(&a.Source, &b.Source) && slices.EqualFunc(a.Delegates, b.Delegates, func(x, y model.Source) bool { return sameSource(&x, &y) }) &&
 		a.Namespace == b.Namespace && a.Created.Equal(b.Created) && slices.Equal(a.Hosts, b.Hosts) && slices.Equal(a.Gateways, b.Gateways) &&
-		a.Export.Equal(b.Export) && slices.Equal(a.Destinations, b.Destinations) && maps.EqualFunc(a.Hashed, b.Hashed, sameHashed) && proto.Equal(a.Spec, b.Spec)
+		a.Export.Equal(b.Export) && slices.Equal(a.Destinations, b.Destinations) && maps.EqualFunc(a.Policies, b.Policies, samePolicies) && proto.Equal(a.Spec, b.Spec)
 }
 
-func sameHashed(a, b *pushcontext.DestinationPolicies) bool {
+func samePolicies(a, b *pushcontext.DestinationPolicies) bool {
 	return a == b || a.Namespace == b.Namespace && slices.EqualFunc(a.Policies, b.Policies, samePolicy)
 }
 

@@ -144,7 +144,7 @@ func TestCaseDoesNotCount(t *testing.T) {
 		h.start()
 		sends := func() string {
 			to := h.service("a").Shape.VirtualServices[0]
-			return fmt.Sprint(to.Spec.Http[0].Route[0].Destination.Host, " ", to.Spec.Http[1].Route[0].Destination.Host, " ", len(to.Hashed))
+			return fmt.Sprint(to.Spec.Http[0].Route[0].Destination.Host, " ", to.Spec.Http[1].Route[0].Destination.Host, " ", len(to.Policies))
 		}
 		h.quiet()
 		if got, want := sends(), strings.ToLower(name)+" "+strings.ToLower(name)+" 1"; got != want {
@@ -241,9 +241,9 @@ func TestVirtualServicesKnowHashes(t *testing.T) {
 	c1 := kube("c1")
 	v := rebuild(service(c1, "a"), service(c1, "b"), rule(c1, "x", "r", host("a"), 0, hashed), rule(c1, "x", "wide", "*.local", 0), rule(c1, "x", "s", host("b"), 0),
 		virtual("x", "v", 0, &networking.VirtualService{Hosts: []string{"v"}, Http: []*networking.HTTPRoute{to(host("a"), 0), to(host("b"), 0)}})).VirtualServices[0]
-	p := v.Hashed[host("a")]
-	if len(v.Hashed) != 1 || p == nil || p.Namespace != "ns" || len(p.Policies) != 2 || p.Policies[0].Source.Object.Name != "r" {
-		t.Errorf("%+v", v.Hashed)
+	p := v.Policies[host("a")]
+	if len(v.Policies) != 1 || p == nil || p.Namespace != "ns" || len(p.Policies) != 2 || p.Policies[0].Source.Object.Name != "r" {
+		t.Errorf("%+v", v.Policies)
 	}
 }
 
@@ -262,8 +262,8 @@ func TestVirtualServicesKnowTunnels(t *testing.T) {
 	}
 	v := rebuild(service(c1, "a"), service(c1, "b"), service(c1, "c"), rule(c1, "x", "r", host("a"), 0, tunnel), rule(c1, "x", "s", host("b"), 0, idle), rule(c1, "x", "t", host("c"), 0),
 		virtual("x", "v", 0, &networking.VirtualService{Hosts: []string{"v"}, Tcp: []*networking.TCPRoute{{Route: to(host("a"))}, {Route: to(host("c"))}}, Tls: []*networking.TLSRoute{{Route: to(host("b"))}}})).VirtualServices[0]
-	if len(v.Hashed) != 2 || v.Hashed[host("a")] == nil || v.Hashed[host("b")] == nil {
-		t.Errorf("%+v", v.Hashed)
+	if len(v.Policies) != 2 || v.Policies[host("a")] == nil || v.Policies[host("b")] == nil {
+		t.Errorf("%+v", v.Policies)
 	}
 }
 
@@ -280,10 +280,10 @@ func TestVirtualServicesKnowPoolsWithoutTimeout(t *testing.T) {
 	idle := &meshconfig.MeshConfig{DefaultTrafficPolicy: &meshconfig.MeshConfig_DefaultTrafficPolicy{ConnectionPool: pool(&networking.ConnectionPoolSettings_TCPSettings{IdleTimeout: durationpb.New(1)})}}
 	rows := []model.Object{service(c1, "a"), rule(c1, "x", "r", host("a"), 0, pooled), virtual("x", "v", 0, &networking.VirtualService{
 		Hosts: []string{"v"}, Tcp: []*networking.TCPRoute{{Route: []*networking.RouteDestination{{Destination: &networking.Destination{Host: host("a")}}}}}})}
-	if v := rebuild(rows...).VirtualServices[0]; len(v.Hashed) != 0 {
-		t.Errorf("%+v without an idle timeout", v.Hashed)
+	if v := rebuild(rows...).VirtualServices[0]; len(v.Policies) != 0 {
+		t.Errorf("%+v without an idle timeout", v.Policies)
 	}
-	if v := rebuild(append(rows, meshRow(idle, model.ConfigMesh))...).VirtualServices[0]; v.Hashed[host("a")] == nil {
-		t.Errorf("%+v with one", v.Hashed)
+	if v := rebuild(append(rows, meshRow(idle, model.ConfigMesh))...).VirtualServices[0]; v.Policies[host("a")] == nil {
+		t.Errorf("%+v with one", v.Policies)
 	}
 }

@@ -159,7 +159,7 @@ func routeText(v *pushcontext.VirtualService) string {
 	for _, s := range v.Delegates {
 		from = append(from, s.Object.String())
 	}
-	return fmt.Sprint(v.Source.Shard, v.Source.Object, from, v.Created.Unix(), v.Hosts, v.Gateways, v.Export, v.Destinations, len(v.Hashed), v.Spec)
+	return fmt.Sprint(v.Source.Shard, v.Source.Object, from, v.Created.Unix(), v.Hosts, v.Gateways, v.Export, v.Destinations, len(v.Policies), v.Spec)
 }
 
 func routesText(list []*pushcontext.VirtualService) []string {

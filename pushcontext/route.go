@@ -31,9 +31,9 @@ type VirtualService struct {
 	// destination without a port has that of its service, if this has one port only; one that still has none
 	// means the port at which the request came in. Gateways of matches are names as in Gateways.
 	Spec *networking.VirtualService
-	// Hashed has, by host, those destinations of HTTP routes of which some DestinationRule chooses endpoints by
-	// a hash of the request, and those of TLS and TCP routes of which one says something of connections.
-	Hashed map[string]*DestinationPolicies
+	// Policies are the DestinationRules that routes themselves depend on, by host: of destinations of HTTP routes, if one chooses
+	// endpoints by a hash of the request; of those of TLS and TCP routes, if one says something of connections.
+	Policies map[string]*DestinationPolicies
 	// Destinations are what its routes send to, mirrors too; sorted.
 	Destinations []Destination
 }

@@ -298,7 +298,7 @@ func (x *streamReader) rule(v *pushcontext.VirtualService, host string) *pushcon
 	if x.own != nil && host == x.own.Key.Host {
 		return inForce(x.own, x.class)
 	}
-	if rules := v.Hashed[host]; rules != nil {
+	if rules := v.Policies[host]; rules != nil {
 		return rules.PolicyFor(x.class.Namespace, x.mesh.Config.GetRootNamespace(), x.class.Labels.Match)
 	}
 	return nil

@@ -288,7 +288,7 @@ func TestStreamPolicies(t *testing.T) {
 	elsewhere := routed(t, "a.shop.svc.cluster.local", tcpPort(5000), members("c1", "10.0.0.1"))
 	elsewhere.edit = func(s *pushcontext.ShapeView) {
 		v := virtualService(t, "v", "tcp: [{route: [{destination: {host: proxy.shop.svc.cluster.local, port: {number: 3128}}}]}]")
-		v.Hashed = map[string]*pushcontext.DestinationPolicies{"proxy.shop.svc.cluster.local": {Namespace: "shop", Policies: []*pushcontext.DestinationPolicy{destination("shop", "r", pooled)}}}
+		v.Policies = map[string]*pushcontext.DestinationPolicies{"proxy.shop.svc.cluster.local": {Namespace: "shop", Policies: []*pushcontext.DestinationPolicy{destination("shop", "r", pooled)}}}
 		s.VirtualServices = []*pushcontext.VirtualService{v}
 	}
 	for name, c := range map[string]struct {

@@ -48,7 +48,7 @@ func (s *sources) streams(v *pushcontext.VirtualService, m *pushcontext.MeshView
 			add(m)
 		}
 	}
-	for _, d := range v.Hashed {
+	for _, d := range v.Policies {
 		s.rules(d.Policies, m)
 	}
 }

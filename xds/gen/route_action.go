@@ -118,7 +118,7 @@ func sharesOf(destinations []*networking.HTTPRouteDestination) []uint32 {
 func (x *routeContext) hash(v *pushcontext.VirtualService, destinations []*networking.HTTPRouteDestination) []*routev3.RouteAction_HashPolicy {
 	var out []*routev3.RouteAction_HashPolicy
 	for _, d := range destinations {
-		rules := v.Hashed[d.GetDestination().GetHost()]
+		rules := v.Policies[d.GetDestination().GetHost()]
 		if rules == nil {
 			continue
 		}

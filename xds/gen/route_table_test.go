@@ -426,7 +426,7 @@ func TestRoutesHashByRuleInForce(t *testing.T) {
 	rules := []*pushcontext.DestinationPolicy{hashRule("other", "x-picked", model.Labels{"app": "web"}), hashRule("shop", "x-shop", nil), hashRule("other", "x-other", nil)}
 	weighted := virtualService(t, "w", "http: [{route: [{destination: {host: "+cartHost+"}, weight: 1}, {destination: {host: "+cartHost+", port: {number: 81}}, weight: 1}, {destination: {host: x}, weight: 1}]}]",
 		func(v *pushcontext.VirtualService) {
-			v.Hashed = map[string]*pushcontext.DestinationPolicies{cartHost: {Namespace: "shop", Policies: rules}}
+			v.Policies = map[string]*pushcontext.DestinationPolicies{cartHost: {Namespace: "shop", Policies: rules}}
 		})
 	for _, routes := range [][]*pushcontext.VirtualService{nil, {weighted}} {
 		s := cartService(func(s *pushcontext.ShapeView) { s.Policies, s.VirtualServices = rules, routes })

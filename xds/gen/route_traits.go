@@ -19,14 +19,14 @@ type sources struct {
 // sourcesOf is worked out once for a VirtualService.
 func sourcesOf(v *pushcontext.VirtualService) *sources {
 	return v.Derived().Do(pushcontext.MemoKey{Generator: memoSources}, func() any {
-		out := &sources{namespace: len(v.Hashed) > 0}
+		out := &sources{namespace: len(v.Policies) > 0}
 		for _, r := range v.Spec.GetHttp() {
 			for _, m := range r.GetMatch() {
 				out.name(maps.Keys(m.GetSourceLabels()))
 				out.namespace = out.namespace || m.GetSourceNamespace() != ""
 			}
 		}
-		for _, d := range v.Hashed {
+		for _, d := range v.Policies {
 			for _, p := range d.Policies {
 				out.name(maps.Keys(p.Selector))
 			}

@@ -36,7 +36,7 @@ func (w *routedWorld) routes(hosts ...string) *pushcontext.VirtualService {
 		v.Export = pushcontext.Export{Namespaces: []string{w.one("a", "b")}}
 	}
 	if w.IntN(3) == 0 {
-		v.Hashed = map[string]*pushcontext.DestinationPolicies{cartHost: {Namespace: "shop", Policies: w.rules()}}
+		v.Policies = map[string]*pushcontext.DestinationPolicies{cartHost: {Namespace: "shop", Policies: w.rules()}}
 	}
 	return v
 }
