@@ -1,10 +1,8 @@
 package file
 
 import (
-	"cmp"
 	"log/slog"
-	"slices"
-	"strings"
+	"math"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -20,34 +18,14 @@ type reporter struct {
 
 // report gives the new status and whether it differs from the last one.
 func (r *reporter) report(now time.Time, state model.State, err string, problems []model.Problem) (model.Status, bool) {
-	next := model.Status{State: state, Since: now, Err: err, Problems: r.date(now, problems)}
-	if r.status.State == state {
-		next.Since = r.status.Since
+	next, news := model.Status{
+		State: state, Since: now, Err: err, Problems: model.ListProblems(now, problems, r.status.Problems, math.MaxInt),
+	}.Follow(r.status)
+	if news {
+		r.announce(next)
+		r.status = next
 	}
-	if r.status.State == state && r.status.Err == err && slices.Equal(r.status.Problems, next.Problems) {
-		return next, false
-	}
-	r.announce(next)
-	r.status = next
-	return next, true
-}
-
-// date gives each problem the time at which it was first seen, and sorts them.
-func (r *reporter) date(now time.Time, problems []model.Problem) []model.Problem {
-	since := map[[2]string]time.Time{}
-	for _, p := range r.status.Problems {
-		since[[2]string{p.Item, p.Reason}] = p.Since
-	}
-	for i, p := range problems {
-		problems[i].Since = now
-		if t, ok := since[[2]string{p.Item, p.Reason}]; ok {
-			problems[i].Since = t
-		}
-	}
-	slices.SortFunc(problems, func(a, b model.Problem) int {
-		return cmp.Or(strings.Compare(a.Item, b.Item), cmp.Compare(a.Line, b.Line), strings.Compare(a.Reason, b.Reason))
-	})
-	return slices.Compact(problems)
+	return next, news
 }
 
 func (r *reporter) announce(next model.Status) {

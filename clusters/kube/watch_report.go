@@ -1,8 +1,6 @@
 package kube
 
 import (
-	"cmp"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -24,35 +22,17 @@ type reporter struct {
 
 // report gives the new status and whether it differs from the last one. Problems are as listed gives them.
 func (r *reporter) report(now time.Time, state model.State, err string, problems []model.Problem) (model.Status, bool) {
-	next := model.Status{State: state, Since: now, Err: err, Problems: problems}
-	if r.status.State == state {
-		next.Since = r.status.Since
+	next, news := model.Status{State: state, Since: now, Err: err, Problems: problems}.Follow(r.status)
+	if news {
+		r.announce(next)
+		r.status = next
 	}
-	if r.status.State == state && r.status.Err == err && slices.Equal(r.status.Problems, next.Problems) {
-		return next, false
-	}
-	r.announce(next)
-	r.status = next
-	return next, true
+	return next, news
 }
 
-// listed sorts problems, keeps the first, and gives each the time at which it was first seen.
+// listed makes problems those of a status.
 func (r *reporter) listed(now time.Time, problems []model.Problem) []model.Problem {
-	slices.SortFunc(problems, func(a, b model.Problem) int {
-		return cmp.Or(strings.Compare(a.Item, b.Item), strings.Compare(a.Reason, b.Reason))
-	})
-	problems = slices.Compact(problems)
-	if more := len(problems) - maxProblems; more > 0 {
-		problems = append(slices.Clone(problems[:maxProblems]), model.Problem{Reason: fmt.Sprintf("%d more problems are not listed", more)})
-	}
-	seen := make(map[[2]string]time.Time, len(r.status.Problems))
-	for _, p := range r.status.Problems {
-		seen[[2]string{p.Item, p.Reason}] = p.Since
-	}
-	for i, p := range problems {
-		problems[i].Since = cmp.Or(seen[[2]string{p.Item, p.Reason}], now)
-	}
-	return problems
+	return model.ListProblems(now, problems, r.status.Problems, maxProblems)
 }
 
 func (r *reporter) announce(next model.Status) {

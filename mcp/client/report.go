@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -67,35 +66,13 @@ type reporter struct {
 // next gives the status and whether it differs from the last one.
 func (r *reporter) next(s model.Status, problems []model.Problem) (model.Status, bool) {
 	before := r.status
-	s.Problems = listed(s.Since, problems, before.Problems)
-	if s.State == before.State {
-		s.Since = before.Since
+	s.Problems = model.ListProblems(s.Since, problems, before.Problems, maxProblems)
+	s, news := s.Follow(before)
+	if news {
+		r.announce(before, s)
+		r.status = s
 	}
-	if s.State == before.State && s.Err == before.Err && slices.Equal(s.Problems, before.Problems) {
-		return before, false
-	}
-	r.announce(before, s)
-	r.status = s
-	return s, true
-}
-
-// listed sorts problems, keeps the first, and gives each the time at which it was first seen.
-func listed(now time.Time, problems, before []model.Problem) []model.Problem {
-	slices.SortFunc(problems, func(a, b model.Problem) int {
-		return cmp.Or(strings.Compare(a.Item, b.Item), strings.Compare(a.Reason, b.Reason))
-	})
-	problems = slices.Compact(problems)
-	if more := len(problems) - maxProblems; more > 0 {
-		problems = append(problems[:maxProblems:maxProblems], model.Problem{Reason: fmt.Sprintf("%d more problems are not listed", more)})
-	}
-	since := make(map[[2]string]time.Time, len(before))
-	for _, p := range before {
-		since[[2]string{p.Item, p.Reason}] = p.Since
-	}
-	for i, p := range problems {
-		problems[i].Since = cmp.Or(since[[2]string{p.Item, p.Reason}], now)
-	}
-	return problems
+	return s, news
 }
 
 func (r *reporter) announce(before, now model.Status) {
