@@ -165,7 +165,12 @@ func (m *mesh) externalName(t testing.TB, name string, port uint16, dnsName stri
 // secureBackend is like backend, but speaks TLS; it returns the address.
 func (m *mesh) secureBackend(t testing.TB, name string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", m.lo.At(2, byte(m.backends.Add(1)), 9000))
+	return m.secureAt(t, name, m.lo.At(2, byte(m.backends.Add(1)), 9000))
+}
+
+func (m *mesh) secureAt(t testing.TB, name, addr string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,18 +52,24 @@ func passesThrough(t *networking.ServerTLSSettings) bool {
 func gatewayTable(name string) bool {
 	if rest, ok := strings.CutPrefix(name, plainTablePrefix); ok {
 		num, bind, bound := strings.Cut(rest, ".")
-		_, ok = parsePort(num)
-		return ok && (!bound || binds(bind))
+		return serverPort(num, pipe(bind)) && (!bound || binds(bind))
 	}
 	rest, ok := strings.CutPrefix(name, secureTablePrefix)
 	if !ok {
 		return false
 	}
 	num, rest, _ := strings.Cut(rest, ".")
-	if _, ok := parsePort(num); !ok || strings.Count(rest, ".") < 2 {
+	atPath := strings.Contains(rest, ".unix://")
+	if !serverPort(num, atPath) || strings.Count(rest, ".") < 2 {
 		return false
 	}
-	return !strings.Contains(rest, ":") || strings.Contains(rest, ".unix://") || binds(rest[strings.LastIndexByte(rest, '.')+1:])
+	return !strings.Contains(rest, ":") || atPath || binds(rest[strings.LastIndexByte(rest, '.')+1:])
+}
+
+// serverPort reports whether a text is the port of a server, which may be 0 where it binds to a path.
+func serverPort(num string, atPath bool) bool {
+	_, ok := parsePort(num)
+	return ok || atPath && num == "0"
 }
 
 func binds(s string) bool {

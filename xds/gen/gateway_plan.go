@@ -177,7 +177,7 @@ func (c Class) server(g *pushcontext.GatewayServer) (s *routerServer, at socket,
 		return nil, at, reason
 	case len(g.Hosts) == 0:
 		return nil, at, "it has no hosts"
-	case n == 0 || n > 65535:
+	case n > 65535 || n == 0 && !pipe(at.bind): // a path has no port
 		return nil, at, "it has no port"
 	}
 	if at.port = s.number; !pipe(at.bind) {

@@ -116,6 +116,10 @@ func TestGatewaysShareSockets(t *testing.T) {
 			[]string{"a/0: gateway_0.0.0.0_8080 http.8080", "a/1: gateway_10.0.0.1_8080 http.8080.10.0.0.1", "a/2: gateway_0.0.0.0_8080 http.8080",
 				"a/3: not served: the router has no address of the family of 2001:db8::1", "a/4: gateway_unix:///run/gw.sock_80 http.80.unix:///run/gw.sock",
 				"a/5: not served: unix:///run/gw.sock is used for port 80", `a/6: not served: "gw.example" is no address to bind to`}},
+		"a path needs no port": {
+			gatewayOf("a", bindTo("unix:///run/gw.sock", httpServer(0, "a.example")), bindTo("unix:///run/gw.sock", httpServer(0, "b.example")), bindTo("unix:///run/secure", tls(0, "https", "*"))), nil,
+			[]string{"a/0: gateway_unix:///run/gw.sock_0 http.0.unix:///run/gw.sock", "a/1: gateway_unix:///run/gw.sock_0 http.0.unix:///run/gw.sock",
+				"a/2: gateway_unix:///run/secure_0 https.0.https.a.istio-system.unix:///run/secure"}},
 		"a proxy on a loopback address binds there": {
 			gatewayOf("a", httpServer(80, "*"), bindTo("127.0.0.9", httpServer(80, "*"))), func(c *gen.Class) { c.Bind = netip.MustParseAddr("127.0.0.9") },
 			[]string{"a/0: gateway_127.0.0.9_8080 http.8080", "a/1: gateway_127.0.0.9_8080 http.8080"}},

@@ -49,6 +49,9 @@ func TestKey(t *testing.T) {
 		{gen.Routes{}, "http.8080.10.0.0.1", gateways, true},
 		{gen.Routes{}, "http.8080.2001:db8::1", gateways, true},
 		{gen.Routes{}, "http.8080.unix:///run/gw.sock", gateways, true},
+		{gen.Routes{}, "http.0.unix:///run/gw.sock", gateways, true},
+		{gen.Routes{}, "https.0.https.gw.istio-system.unix:///run/gw.sock", gateways, true},
+		{gen.Listeners{}, "gateway_unix:///run/gw.sock_0", gateways, true},
 		{gen.Routes{}, "https.443.https.gw.istio-system", gateways, true},
 		{gen.Routes{}, "https.443.https.my.gw.istio-system.2001:db8::1", gateways, true},
 		// Tables of services of these names, whose protocol is detected.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,7 +36,7 @@ const closeLimit = 5 * time.Second
 // BackendOptions describe a Backend.
 type BackendOptions struct {
 	Kind Kind
-	// Addr is "IP:PORT" to listen on; default "127.0.0.1:0".
+	// Addr is "IP:PORT" or "unix://PATH" to listen on; default "127.0.0.1:0".
 	Addr string
 	// Name and Cluster are what it says of itself.
 	Name, Cluster string
@@ -90,7 +91,7 @@ func Serve(opts BackendOptions) (*Backend, error) {
 	if opts.Addr == "" {
 		opts.Addr = "127.0.0.1:0"
 	}
-	l, err := opts.Namespace.Listen(opts.Addr)
+	l, err := listenAt(opts)
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", opts.Name, err)
 	}
@@ -109,6 +110,14 @@ func Serve(opts BackendOptions) (*Backend, error) {
 		_ = serve(l)
 	})
 	return b, nil
+}
+
+// listenAt opens an address, or "unix://PATH"; a path "@NAME" is a name that no file stands for.
+func listenAt(opts BackendOptions) (net.Listener, error) {
+	if path, ok := strings.CutPrefix(opts.Addr, "unix://"); ok {
+		return net.Listen("unix", path)
+	}
+	return opts.Namespace.Listen(opts.Addr)
 }
 
 // Requests counts what was asked so far: HTTP requests, gRPC calls other than
