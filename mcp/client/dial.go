@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -144,5 +145,5 @@ func (o *Options) dial(address string) (*grpc.ClientConn, error) {
 	if o.TokenFile != "" {
 		opts = append(opts, grpc.WithPerRPCCredentials(bearer(o.TokenFile)))
 	}
-	return grpc.NewClient("passthrough:///"+address, opts...)
+	return grpc.NewClient("passthrough:///"+url.PathEscape(address), opts...) // an IPv6 address may have a zone, after "%"
 }

@@ -57,14 +57,14 @@ func (c *reader) read(k *kind, r resource, there map[string]*item) (name string,
 	if in.Name == "" {
 		return "", nil, wrong
 	}
-	name = in.Namespace + "/" + in.Name
+	name = shortened(in.Namespace + "/" + in.Name)
 	old := there[name]
 	if old != nil && old.hash == hash {
 		return name, old, nil
 	}
 	o, err := object(k.Kind, in, wrong)
 	if err != nil {
-		return name, nil, fmt.Errorf("%s: %w", name, err)
+		return name, nil, fmt.Errorf("%.320s: %w", name, err) // no valid name is longer
 	}
 	it = &item{version: r.version, hash: hash, object: o, skip: c.skips(k, in, o)}
 	if old != nil && old.skip == it.skip && same(old.object, o) { // maps are encoded in any order

@@ -185,7 +185,7 @@ func TestVersionsThatServersAreTold(t *testing.T) {
 	for address, want := range map[string]map[string]string{
 		"a:1": {"s/a": "", "s/b": "8c1f-h", "s/c": ""}, "b:2": {"s/a": "", "s/b": "", "s/c": ""},
 	} {
-		if d := cmp.Diff(want, f.versions(address)); d != "" {
+		if d := cmp.Diff(want, f.versions(address, 1<<20)); d != "" {
 			t.Errorf("%s: %s", address, d)
 		}
 	}

@@ -30,6 +30,7 @@ type feed struct {
 
 	// Of the stream at hand.
 	answered bool
+	anew     bool   // the server was not told what the feed holds: its first response is all that there is
 	accepted string // version that was accepted last
 	refusals int    // in a row, of the same content
 }
@@ -52,7 +53,7 @@ func newKinds() (kinds []*kind, byURL map[string]*feed) {
 func (k *kind) begin() {
 	k.asked, k.settled = 0, false
 	for _, f := range k.feeds {
-		f.answered, f.accepted, f.refusals = false, "", 0
+		f.answered, f.anew, f.accepted, f.refusals = false, false, "", 0
 	}
 }
 
@@ -71,15 +72,18 @@ func (k *kind) next() *feed {
 }
 
 // said reports whether the server has said what there is: all that was asked for is answered, and next has nothing more to ask
-// for. Enough means that what was not answered will not be.
+// for. Enough means that what was not answered will not be; but if only that is where objects were, nothing is known of these.
 func (k *kind) said(enough bool) bool {
-	answered := 0
+	answered, some, missing := 0, false, false
 	for _, f := range k.feeds[:k.asked] {
 		if f.answered {
 			answered++
+			some = some || len(f.objects) > 0
+		} else {
+			missing = missing || len(f.objects) > 0
 		}
 	}
-	return answered > 0 && (enough || answered == k.asked)
+	return answered > 0 && (answered == k.asked || enough && (some || !missing))
 }
 
 // find gives what is to be in force under a name, nil if nothing is. Of two the newer version's counts.
@@ -112,18 +116,22 @@ func (k *kind) change() (set []kube.Object, del []model.ObjectKey) {
 
 // versions are what the feed holds, for a server that is to say what differs. Versions of another server mean nothing to
 // this one, and a counter may have begun anew when it restarted: such ones are left blank, and it sends the object again.
-func (f *feed) versions(address string) map[string]string {
-	if len(f.objects) == 0 {
-		return nil
-	}
-	out := make(map[string]string, len(f.objects))
+// It is nil if a request with them would have more than so many bytes: then the server is to say all.
+func (f *feed) versions(address string, most int) map[string]string {
+	out, size := make(map[string]string, len(f.objects)), 0
 	for name, it := range f.objects {
 		if out[name] = ""; f.origin == address && !counter(it.version) {
 			out[name] = it.version
 		}
+		if size += len(name) + len(out[name]) + mapEntry; size > most {
+			return nil
+		}
 	}
 	return out
 }
+
+// mapEntry is what an entry of a map costs on the wire besides its texts, at most.
+const mapEntry = 16
 
 // counter reports whether a version is a number.
 func counter(version string) bool {

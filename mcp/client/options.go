@@ -47,6 +47,7 @@ type Node struct {
 type Limits struct {
 	MessageBytes int // of one response; 256 MiB
 	Objects      int // of all kinds; 200 000
+	RequestBytes int // of a request that says what is held; 3 MiB, as most servers take no more than 4
 }
 
 // Timing is how long what may take.
@@ -61,7 +62,7 @@ func (o Options) withDefaults() Options {
 	o.SystemNamespace, o.DomainSuffix = cmp.Or(o.SystemNamespace, "istio-system"), cmp.Or(o.DomainSuffix, "cluster.local")
 	o.Node = Node{cmp.Or(o.Node.Pod, "isthmus"), cmp.Or(o.Node.Namespace, o.SystemNamespace), cmp.Or(o.Node.IP, "127.0.0.1")}
 	o.Revision = cmp.Or(o.Revision, "default")
-	o.Limits = Limits{cmp.Or(o.Limits.MessageBytes, 256<<20), cmp.Or(o.Limits.Objects, 200_000)}
+	o.Limits = Limits{cmp.Or(o.Limits.MessageBytes, 256<<20), cmp.Or(o.Limits.Objects, 200_000), cmp.Or(o.Limits.RequestBytes, 3<<20)}
 	t := &o.Timing
 	t.Connect, t.Answer = cmp.Or(t.Connect, 10*time.Second), cmp.Or(t.Answer, 30*time.Second)
 	t.Retry, t.RetryMax = cmp.Or(t.Retry, 500*time.Millisecond), cmp.Or(t.RetryMax, time.Minute)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
@@ -30,13 +31,16 @@ func (c *Client) Run(ctx context.Context, out model.Sink) error {
 	again := backoff{least: c.opts.Timing.Retry, most: c.opts.Timing.RetryMax}
 	for {
 		for _, address := range c.opts.Addresses {
+			began := time.Now()
 			err := r.converse(ctx, address)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			r.lost(address, err)
-			if r.live { // it worked, so the first is to be tried first
+			if r.live && time.Since(began) >= again.most { // else it may well do so again, and each time it sends everything
 				again.reset()
+			}
+			if r.live { // it worked, so the first is to be tried first
 				break
 			}
 		}
@@ -252,11 +256,17 @@ func told(refusals []string) string {
 	return strings.Join(refusals, "; ")
 }
 
-// shortened bounds what is said of others.
+// shortened bounds what others say, and makes it fit to be shown: a terminal would obey some characters. Valid names stay as they are.
 func shortened(s string) string {
 	const most = 512
+	end := ""
 	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
+		s, end = strings.ToValidUTF8(s[:most], ""), "…"
 	}
-	return strings.ToValidUTF8(s, "�")
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, s) + end
 }

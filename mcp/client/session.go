@@ -183,7 +183,8 @@ func (s *session) ask(k *kind) {
 	s.answeredAt, s.news = time.Now(), true
 	r := request{url: f.url}
 	if !s.full[s.address] {
-		r.initial = f.versions(s.address)
+		r.initial = f.versions(s.address, s.opts.Limits.RequestBytes)
+		f.anew = len(r.initial) == 0
 	}
 	s.out.add(r)
 }
@@ -199,6 +200,7 @@ func (s *session) handle(m *message) {
 	k := f.kind
 	s.opts.Metrics.received(s.key.Cluster, k.Name, m.bytes, now)
 	faults := len(f.faults)
+	m.full = m.full || f.anew && !f.answered
 	t := s.read(f, m)
 	s.news = s.news || len(t.refusals) > 0 || len(f.faults) != faults
 	if !f.answered {
@@ -270,8 +272,11 @@ func (s *session) turn(now time.Time) (next time.Time) {
 	if late := open && s.enough(now); late != s.late {
 		s.late, s.news = late, true
 	}
-	if s.given && (!open || s.late) {
+	switch {
+	case s.given && (!open || s.late):
 		s.sync()
+	case !s.given && s.why == "" && s.enough(now):
+		s.why = s.address + ": " + errSilent.Error()
 	}
 	s.report(now)
 	return next

@@ -103,7 +103,16 @@ type secured struct {
 
 func newSecured(t *testing.T, ca *authority) *secured {
 	t.Helper()
-	s := &secured{t: t, dir: t.TempDir()}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newSecuredAt(t, ca, l)
+}
+
+func newSecuredAt(t *testing.T, ca *authority, l net.Listener) *secured {
+	t.Helper()
+	s := &secured{t: t, dir: t.TempDir(), address: l.Addr().String()}
 	cert, key := ca.pair()
 	own, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	ca.must(err)
@@ -115,7 +124,7 @@ func newSecured(t *testing.T, ca *authority) *secured {
 		}
 		return c, nil
 	}
-	s.Server, s.address = mcptest.Listen(t, grpc.Creds(credentials.NewTLS(cfg)))
+	s.Server = mcptest.Serve(t, l, grpc.Creds(credentials.NewTLS(cfg)))
 	s.Set("ServiceEntry", se("pay", "10.1.0.1"))
 	return s
 }
@@ -171,6 +180,30 @@ func TestServersAreVerified(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An IPv6 address is dialled, and is what the certificate must be for.
+func TestIPv6(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skip("there is no IPv6 here: ", err)
+	}
+	ca := newAuthority(t)
+	s := newSecuredAt(t, ca, l)
+	if !strings.HasPrefix(s.address, "[::1]:") {
+		t.Fatal(s.address)
+	}
+	r := s.run(client.Options{TLS: &client.TLS{CA: ca.pem()}})
+	r.host("pay.example.com", "10.1.0.1")
+	r.stop()
+	_, port, err := net.SplitHostPort(s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.address = "[::1%lo]:" + port // a zone, which is no part of the name in a certificate
+	r = s.run(client.Options{TLS: &client.TLS{CA: ca.pem(), ServerName: "istiod.test"}})
+	r.host("pay.example.com", "10.1.0.1")
 }
 
 // Certificates and tokens in files are read for each connection.

@@ -98,14 +98,19 @@ func Start(t testing.TB) *Server {
 // Listen runs a server at a port of this machine until the test ends, and gives its address.
 func Listen(t testing.TB, opts ...grpc.ServerOption) (*Server, string) {
 	t.Helper()
-	s := New(opts...)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return Serve(t, l, opts...), l.Addr().String()
+}
+
+// Serve runs a server at a listener until the test ends.
+func Serve(t testing.TB, l net.Listener, opts ...grpc.ServerOption) *Server {
+	s := New(opts...)
 	s.serve(l, nil)
 	t.Cleanup(s.Down)
-	return s, l.Addr().String()
+	return s
 }
 
 // Up runs it again after Down, with all that it knows.
