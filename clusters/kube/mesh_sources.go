@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"net"
 	"strings"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
@@ -15,7 +16,8 @@ const mcpScheme = "xds://"
 
 // SourceAddress is the host:port of a configSource that is an MCP server. Why says why the source is not read, "" if it is.
 func SourceAddress(s *meshconfig.ConfigSource) (address, why string) {
-	address, mcp := strings.CutPrefix(s.GetAddress(), mcpScheme)
+	address, mcp := strings.CutPrefix(strings.TrimSuffix(s.GetAddress(), "/"), mcpScheme)
+	_, port, err := net.SplitHostPort(address)
 	tls := s.GetTlsSettings()
 	switch {
 	case strings.HasPrefix(s.GetAddress(), "k8s://"):
@@ -24,8 +26,8 @@ func SourceAddress(s *meshconfig.ConfigSource) (address, why string) {
 		return "", "only servers of MCP (xds://HOST:PORT) are read; folders are read with --dir"
 	case strings.Contains(address, "@"):
 		return "", "it has a user or a password: servers of MCP are shown certificates or tokens"
-	case !strings.Contains(address, ":"):
-		return "", "it has no port"
+	case err != nil || port == "":
+		return "", "it has no port (an IPv6 address is in brackets)"
 	case tls.GetMode() == networking.ClientTLSSettings_ISTIO_MUTUAL:
 		return "", "the hub has no certificates of the mesh: use SIMPLE, or MUTUAL with files"
 	case tls.GetCredentialName() != "" || tls.GetCaCertCredentialName() != "":

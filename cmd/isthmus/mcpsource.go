@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -75,7 +76,12 @@ func parseUpstream(s string) (u upstream, err error) {
 	}
 	addresses, query, _ := strings.Cut(s[at+len(mcpScheme):], "?")
 	for _, a := range strings.Split(addresses, ",") {
-		if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" || strings.Contains(a, "@") {
+		a = strings.TrimSuffix(a, "/")
+		host, port, err := net.SplitHostPort(a)
+		if err == nil {
+			_, err = strconv.ParseUint(port, 10, 16)
+		}
+		if err != nil || host == "" || strings.Contains(a, "@") {
 			return u, fmt.Errorf("%q is not HOST:PORT", api.HideUser(a))
 		}
 		u.Addresses = append(u.Addresses, a)
