@@ -43,7 +43,15 @@ type Finding struct {
 
 // Findings gives all findings of a snapshot, by object, those of one object by severity.
 func Findings(pc *pushcontext.PushContext) []Finding {
-	a := &analysis{pc: pc}
+	return (&analysis{pc: pc}).all()
+}
+
+// Offline gives the findings of a snapshot that was made without any foreign registry: what these alone could have is no error.
+func Offline(pc *pushcontext.PushContext) []Finding {
+	return (&analysis{pc: pc, offline: true}).all()
+}
+
+func (a *analysis) all() []Finding {
 	for _, look := range []func(){a.objects, a.conflicts, a.virtualServices, a.destinationRules, a.gateways, a.sidecars, a.providers, a.services, a.federated} {
 		look()
 	}
@@ -61,7 +69,10 @@ func compare(x, y Finding) int {
 // analysis collects the findings of one snapshot.
 type analysis struct {
 	pc       *pushcontext.PushContext
+	offline  bool // foreign registries are not read
 	found    []Finding
+	unread   []unread // foreign registries of which nothing is known; made once they are looked for
+	looked   bool
 	capitals map[string]*pushcontext.HostView // hosts that have some, by their name in lower case; made once one is asked for
 }
 

@@ -204,7 +204,7 @@ func (a *analysis) source(of model.Source, v *pushcontext.ServiceView, i int) {
 	switch s.Reason {
 	case "", model.ReasonNoPort:
 	case model.ReasonNoService:
-		tell(CodeUnknownHost, model.SeverityWarning, ".host", s.Detail)
+		tell(CodeUnknownHost, model.SeverityWarning, ".host", s.Detail+a.unreadOf(&v.Shape.Federation.Sources[i]))
 	case model.ReasonHidden:
 		tell(CodeNotExported, model.SeverityError, ".host", s.Detail)
 	case model.ReasonNoEndpoints:
@@ -213,6 +213,18 @@ func (a *analysis) source(of model.Source, v *pushcontext.ServiceView, i int) {
 	default:
 		tell(CodeSourceEmpty, model.SeverityWarning, "", strings.TrimPrefix(s.Detail+" ("+string(s.Reason)+")", " "))
 	}
+}
+
+// unreadOf says which registries that may have a source have not been read.
+func (a *analysis) unreadOf(s *pushcontext.FederationSource) string {
+	names := slices.DeleteFunc(slices.Clone(s.Registries), a.read)
+	if len(s.Registries) == 0 && a.mayBeOf(s.Host) != "" {
+		names = []string{a.mayBeOf(s.Host)}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return ": " + a.mayBe(strings.Join(names, " or "))
 }
 
 // elsewhere tells of readers to whom the host means another service.

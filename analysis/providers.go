@@ -114,12 +114,13 @@ func (a *analysis) collector(c *model.Config, field, service string, port uint32
 		host = service
 	}
 	h := a.host(strings.TrimSuffix(host, "."))
+	why, _ := a.absent(strings.TrimSuffix(host, "."), "nothing is reported to it; mend the name, or add a Service or ServiceEntry")
 	switch {
 	case host == "":
 		a.add(c.Source, model.Finding{Code: CodeUnknownHost, Severity: model.SeverityWarning, Field: field + "service", Message: "it names no host: nothing is reported to it"})
 	case h == nil:
 		a.add(c.Source, model.Finding{Code: CodeUnknownHost, Severity: model.SeverityWarning, Field: field + "service",
-			Message: fmt.Sprintf("no service has the host %q: nothing is reported to it; mend the name, or add a Service or ServiceEntry", host)})
+			Message: fmt.Sprintf("no service has the host %q: %s", host, why)})
 	case !slices.ContainsFunc(h.Services, func(s *pushcontext.ServiceView) bool { return port < 1<<16 && has(s.Shape, uint16(port)) }):
 		a.add(c.Source, model.Finding{Code: CodeUnknownPort, Severity: model.SeverityWarning, Field: field + "port",
 			Message: fmt.Sprintf("the service %s has no port %d: nothing is reported to it; its ports are %s", host, port, portsText(h.Services[0].Shape))})

@@ -42,29 +42,39 @@ func (a *analysis) unclaimed(v *pushcontext.VirtualService) {
 type destination struct {
 	field string
 	to    *networking.Destination
+	idle  bool // it has no weight beside others, so nothing is sent there yet
+}
+
+// at is how bad it is that a destination can't be used: no request fails while none is sent there.
+func (d destination) at(s model.Severity) model.Severity {
+	if d.idle {
+		return min(s, model.SeverityWarning)
+	}
+	return s
 }
 
 func destinationsOf(s *networking.VirtualService) (out []destination) {
 	for i, h := range s.Http {
 		for j, d := range h.Route {
-			out = append(out, destination{fmt.Sprintf("http[%d].route[%d].destination", i, j), d.Destination})
+			out = append(out, destination{fmt.Sprintf("http[%d].route[%d].destination", i, j), d.Destination, d.Weight == 0 && len(h.Route) > 1})
 		}
 		if h.Mirror != nil {
-			out = append(out, destination{fmt.Sprintf("http[%d].mirror", i), h.Mirror})
+			out = append(out, destination{fmt.Sprintf("http[%d].mirror", i), h.Mirror, h.MirrorPercentage != nil && h.MirrorPercentage.Value == 0})
 		}
 		for j, m := range h.Mirrors {
-			out = append(out, destination{fmt.Sprintf("http[%d].mirrors[%d].destination", i, j), m.Destination})
+			out = append(out, destination{fmt.Sprintf("http[%d].mirrors[%d].destination", i, j), m.Destination, m.Percentage != nil && m.Percentage.Value == 0})
+		}
+	}
+	streams := func(kind string, i int, list []*networking.RouteDestination) {
+		for j, d := range list {
+			out = append(out, destination{fmt.Sprintf("%s[%d].route[%d].destination", kind, i, j), d.Destination, d.Weight == 0 && len(list) > 1})
 		}
 	}
 	for i, t := range s.Tls {
-		for j, d := range t.Route {
-			out = append(out, destination{fmt.Sprintf("tls[%d].route[%d].destination", i, j), d.Destination})
-		}
+		streams("tls", i, t.Route)
 	}
 	for i, t := range s.Tcp {
-		for j, d := range t.Route {
-			out = append(out, destination{fmt.Sprintf("tcp[%d].route[%d].destination", i, j), d.Destination})
-		}
+		streams("tcp", i, t.Route)
 	}
 	return out
 }
@@ -74,12 +84,13 @@ func destinationsOf(s *networking.VirtualService) (out []destination) {
 func (a *analysis) destinations(v *pushcontext.VirtualService) {
 	for _, d := range destinationsOf(v.Spec) {
 		tell := func(code, format string, args ...any) {
-			a.add(v.Source, model.Finding{Code: code, Severity: model.SeverityError, Field: d.field, Message: fmt.Sprintf(format, args...)})
+			a.add(v.Source, model.Finding{Code: code, Severity: d.at(model.SeverityError), Field: d.field, Message: fmt.Sprintf(format, args...)})
 		}
 		host := d.to.GetHost()
 		h := a.pc.Host(host)
 		if h == nil {
-			tell(CodeUnknownHost, "no service has the host %s: requests to it fail with 503; mend the name, or add a Service or ServiceEntry", host)
+			why, severity := a.absent(host, "requests to it fail with 503; mend the name, or add a Service or ServiceEntry")
+			a.add(v.Source, model.Finding{Code: CodeUnknownHost, Severity: d.at(severity), Field: d.field, Message: fmt.Sprintf("no service has the host %s: %s", host, why)})
 			continue
 		}
 		visible := slices.DeleteFunc(slices.Clone(h.Services), func(s *pushcontext.ServiceView) bool { return !s.Shape.Export.Includes(v.Namespace) })
@@ -136,8 +147,11 @@ func (a *analysis) bound(v *pushcontext.VirtualService, gates map[string][]*push
 		}
 		servers, there := gates[name]
 		if !there {
-			a.add(v.Source, model.Finding{Code: CodeUnknownGate, Severity: model.SeverityError, Field: "gateways",
-				Message: fmt.Sprintf("there is no Gateway %s: mend the name, or add it", name)})
+			message := fmt.Sprintf("there is no Gateway %s: mend the name, or add it", name)
+			if a.refused(model.ConfigGateway, name) {
+				message = fmt.Sprintf("the Gateway %s has an error and is not in force: mend it", name)
+			}
+			a.add(v.Source, model.Finding{Code: CodeUnknownGate, Severity: model.SeverityError, Field: "gateways", Message: message})
 			continue
 		}
 		for _, host := range v.Hosts {
@@ -147,6 +161,13 @@ func (a *analysis) bound(v *pushcontext.VirtualService, gates map[string][]*push
 			}
 		}
 	}
+}
+
+// refused reports whether an object, "namespace/name", is there and not in force.
+func (a *analysis) refused(kind, name string) bool {
+	return slices.ContainsFunc(a.pc.Configs, func(c *model.Config) bool {
+		return c.Kind == kind && c.Refused && c.Namespace+"/"+c.Name == name
+	})
 }
 
 func serves(g *pushcontext.GatewayServer, namespace, host string) bool {

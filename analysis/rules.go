@@ -36,8 +36,8 @@ func (a *analysis) destinationRules() {
 		}
 		services := a.ruled(spec.Host)
 		if len(services) == 0 {
-			a.add(c.Source, model.Finding{Code: CodeUnknownHost, Severity: model.SeverityWarning, Field: "host",
-				Message: fmt.Sprintf("no service has the host %s: the rule does nothing; mend the name, or add a Service or ServiceEntry", spec.Host)})
+			why, _ := a.absent(spec.Host, "the rule does nothing; mend the name, or add a Service or ServiceEntry")
+			a.add(c.Source, model.Finding{Code: CodeUnknownHost, Severity: model.SeverityWarning, Field: "host", Message: fmt.Sprintf("no service has the host %s: %s", spec.Host, why)})
 			continue
 		}
 		for i, s := range spec.Subsets {
@@ -162,8 +162,9 @@ func (a *analysis) sidecars() {
 				if namespace == "~" || a.imports(c.Namespace, namespace, strings.ToLower(host)) {
 					continue
 				}
+				why, _ := a.absent(host, fmt.Sprintf("no service or VirtualService that the namespace %s may see has such a host", c.Namespace))
 				a.add(c.Source, model.Finding{Code: CodeNoImport, Severity: model.SeverityWarning, Field: fmt.Sprintf("egress[%d].hosts[%d]", i, j),
-					Message: fmt.Sprintf("%q imports nothing: no service or VirtualService that the namespace %s may see has such a host", h, c.Namespace)})
+					Message: fmt.Sprintf("%q imports nothing: %s", h, why)})
 			}
 		}
 	}

@@ -195,7 +195,7 @@ const codeProblem = "Problem"
 func (o *offline) findings() []debug.ObjectFinding {
 	out := []debug.ObjectFinding{}
 	said := map[string][]string{} // messages by object
-	for _, f := range debug.Merge(analysis.Findings(o.pc), o.opts.declarationFindings(o.pc)) {
+	for _, f := range debug.Merge(analysis.Offline(o.pc), o.opts.declarationFindings(o.pc)) {
 		if f.Code == analysis.CodeRefused {
 			continue // what is read once has no earlier version, and the object's errors say the rest
 		}

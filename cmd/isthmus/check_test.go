@@ -31,6 +31,8 @@ func TestCheck(t *testing.T) {
 		"check-errors":   {"testdata/offline/wrong --severity error --fail-on warning", exitFailure},
 		"check-clusters": {"testdata/offline --cluster-id mesh --fail-on never", exitOK},
 		"check-sarif":    {"testdata/offline/wrong -o sarif --fail-on never", exitOK},
+		"check-foreign":  {"testdata/offline-foreign", exitOK},
+		"check-unread":   {"testdata/offline-foreign/config.yaml --severity warning", exitFailure}, // a host that no registry is known to have
 		"check-files":    {"testdata/offline/mesh/routes.yaml testdata/offline/mesh/services.yaml", exitOK},
 	} {
 		t.Run(name, func(t *testing.T) {

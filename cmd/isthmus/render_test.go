@@ -28,6 +28,15 @@ func TestRender(t *testing.T) {
 	}
 }
 
+// What foreign registries may have is not there, and what depends on it is rendered all the same.
+func TestRenderWithoutForeignRegistries(t *testing.T) {
+	t.Parallel()
+	got := command(t, "render", "testdata/offline-foreign", "--proxy", "any.shop", "--label", "app=web", "--type", "cds", "-o", "json")
+	if got.code != exitOK || got.stderr != "" || !strings.Contains(got.stdout, "outbound|80||checkout.global") || strings.Contains(got.stdout, ".nacos") {
+		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+}
+
 // TestRenderFormatsAgree: both formats have all types, and say the same.
 func TestRenderFormatsAgree(t *testing.T) {
 	t.Parallel()
