@@ -19,45 +19,32 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/clusters/dns"
+	"github.com/isthmus-mesh/isthmus/clusters/memory"
 )
 
 // sink remembers what is true, and what it was told.
 type sink struct {
-	mu       sync.Mutex
-	rows     map[model.RowKey]model.Object
-	replaces int
-	puts     []string // "+key" or "-key" of each event
-	status   model.Status
-	statuses int
+	memory.Sink
+	mu   sync.Mutex
+	puts []string // "+key" or "-key" of each event
 }
 
 func (s *sink) Replace(st *model.ShardState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.rows, s.puts = maps.Collect(st.Rows()), nil
-	s.replaces++
+	s.take()
+	s.Sink.Replace(st)
 }
 
 func (s *sink) Put(evs ...model.Event) {
+	s.Sink.Put(evs...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, ev := range evs {
 		word := "+"
 		if ev.Obj == nil {
 			word = "-"
-			delete(s.rows, ev.Row)
-		} else {
-			s.rows[ev.Row] = ev.Obj
 		}
 		s.puts = append(s.puts, word+ev.Row.Kind.String()+" "+ev.Row.Key)
 	}
-}
-
-func (s *sink) Status(st model.Status) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.status = st
-	s.statuses++
 }
 
 func (s *sink) take() []string {
@@ -70,9 +57,7 @@ func (s *sink) take() []string {
 
 // shown are the services and endpoints that are true, as lines.
 func (s *sink) shown() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return shown(converted{rows: s.rows})
+	return shown(converted{rows: s.Rows()})
 }
 
 func publisher(spec api.RegistrySpec) (*Publisher, *sink) {
@@ -104,7 +89,7 @@ func TestEqualContentIsNotPutAgain(t *testing.T) {
 	if d := cmp.Diff(want, out.take()); d != "" {
 		t.Error(d)
 	}
-	if e := out.rows[model.RowKey{Kind: model.RowEndpoints, Key: "Service/shop/orders"}].(*model.Endpoints); e.Source.Revision != "3" || e.Endpoints[0].Source.Revision != "3" {
+	if e := out.Rows()[model.RowKey{Kind: model.RowEndpoints, Key: "Service/shop/orders"}].(*model.Endpoints); e.Source.Revision != "3" || e.Endpoints[0].Source.Revision != "3" {
 		t.Errorf("%+v", e.Source)
 	}
 }
@@ -117,8 +102,8 @@ func TestReplaceAgain(t *testing.T) {
 	p.Replace([]Service{named("b", up("10.0.0.2", 80)), named("c", up("10.0.0.3", 80))})
 	want := []string{"-service Service/shop/a", "-endpoints Service/shop/a", "-workload Instance/shop/a/10.0.0.1:80",
 		"+service Service/shop/c", "+endpoints Service/shop/c", "+workload Instance/shop/c/10.0.0.3:80"}
-	if d := cmp.Diff(want, out.take()); d != "" || out.replaces != 1 {
-		t.Errorf("%d replaces, %s", out.replaces, d)
+	if d := cmp.Diff(want, out.take()); d != "" || out.Replaces() != 1 {
+		t.Errorf("%d replaces, %s", out.Replaces(), d)
 	}
 }
 
@@ -148,13 +133,13 @@ func TestOneHostTwice(t *testing.T) {
 	if d := cmp.Diff(first, out.shown()); d != "" {
 		t.Error(d)
 	}
-	if ps := out.status.Problems; len(ps) != 1 || ps[0].Item != "Service/shop/A_B@@s" || !strings.Contains(ps[0].Reason, "A-B@@s") {
+	if ps := out.Last().Problems; len(ps) != 1 || ps[0].Item != "Service/shop/A_B@@s" || !strings.Contains(ps[0].Reason, "A-B@@s") {
 		t.Errorf("%+v", ps)
 	}
 	p.Delete("A-B@@s")
 	second := []string{"service s.A-B.public.nacos http:80/http", "endpoint 10.0.0.1:80 http healthy weight=1 "}
-	if d := cmp.Diff(second, out.shown()); d != "" || len(out.status.Problems) > 0 {
-		t.Errorf("%v %s", out.status.Problems, d)
+	if d := cmp.Diff(second, out.shown()); d != "" || len(out.Last().Problems) > 0 {
+		t.Errorf("%v %s", out.Last().Problems, d)
 	}
 }
 
@@ -168,7 +153,7 @@ func TestProblemsAreBounded(t *testing.T) {
 		all = append(all, named(fmt.Sprint(strings.Repeat("x", 70), i)))
 	}
 	p.Replace(all)
-	if n := len(out.status.Problems); n != maxProblems {
+	if n := len(out.Last().Problems); n != maxProblems {
 		t.Errorf("%d problems", n)
 	}
 	if s := len(p.services); s != 300 {
@@ -226,13 +211,13 @@ func TestIncident28NameKeepsItsLastAddresses(t *testing.T) {
 		}
 		set(true, "10.0.0.9")
 		expect("10.0.0.8")
-		if ps := out.status.Problems; len(ps) != 1 || ps[0].Item != "db.internal" {
+		if ps := out.Last().Problems; len(ps) != 1 || ps[0].Item != "db.internal" {
 			t.Errorf("%+v", ps)
 		}
 		set(false, "10.0.0.9")
 		expect("10.0.0.9")
-		if len(out.status.Problems) > 0 {
-			t.Errorf("%+v", out.status.Problems)
+		if len(out.Last().Problems) > 0 {
+			t.Errorf("%+v", out.Last().Problems)
 		}
 		p.Put(named("db", up("10.0.0.5", 80)))
 		expect("10.0.0.5")
@@ -262,8 +247,8 @@ func TestStepsAddUp(t *testing.T) {
 		if d := cmp.Diff(want.shown(), out.shown()); d != "" {
 			t.Fatalf("seed %d: %s", seed, d)
 		}
-		if len(want.rows) != len(out.rows) {
-			t.Fatalf("seed %d: %d rows, want %d", seed, len(out.rows), len(want.rows))
+		if len(want.Rows()) != len(out.Rows()) {
+			t.Fatalf("seed %d: %d rows, want %d", seed, len(out.Rows()), len(want.Rows()))
 		}
 	}
 }

@@ -24,43 +24,9 @@ import (
 var key = model.ShardKey{Provider: model.ProviderConsul, Cluster: "legacy"}
 
 // sink is what proxies would be served.
-type sink struct {
-	mu     sync.Mutex
-	rows   map[model.RowKey]model.Object
-	puts   int
-	status model.Status
-}
+type sink struct{ memory.Sink }
 
-func (s *sink) Replace(st *model.ShardState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.rows = maps.Collect(st.Rows())
-}
-
-func (s *sink) Put(evs ...model.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.puts++
-	for _, ev := range evs {
-		if ev.Obj == nil {
-			delete(s.rows, ev.Row)
-		} else {
-			s.rows[ev.Row] = ev.Obj
-		}
-	}
-}
-
-func (s *sink) Status(st model.Status) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.status = st
-}
-
-func (s *sink) problems() []model.Problem {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.status.Problems
-}
+func (s *sink) problems() []model.Problem { return s.Last().Problems }
 
 // settled is what is served once all is done.
 func (s *sink) settled() map[model.RowKey]model.Object {
@@ -68,11 +34,7 @@ func (s *sink) settled() map[model.RowKey]model.Object {
 	return s.served()
 }
 
-func (s *sink) served() map[model.RowKey]model.Object {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.rows)
-}
+func (s *sink) served() map[model.RowKey]model.Object { return s.Rows() }
 
 // shown is what is served of each service: its number of endpoints, with "!" if there is no service, and its workloads.
 func (s *sink) shown() string { return shown(s.served()) }
@@ -141,13 +103,14 @@ type world struct {
 	*memory.Registry
 	*sink
 	t    *testing.T
-	told []int // guarded by sink.mu: the numbers of what is held
+	mu   sync.Mutex
+	told []int // guarded by mu: the numbers of what is held
 }
 
 // held are the numbers that were told, without repetitions.
 func (w *world) held() []int {
-	w.sink.mu.Lock()
-	defer w.sink.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return slices.Compact(slices.Clone(w.told))
 }
 
@@ -156,8 +119,8 @@ func start(t *testing.T, p api.EmptyPolicy) *world {
 	w := &world{Registry: memory.New(key), sink: &sink{}, t: t}
 	p = *api.RegistrySpec{Empty: &p}.Effective("ns").Empty
 	reg := holdback.Wrap(w.Registry, holdback.Options{Policy: p, Held: func(n int) {
-		w.sink.mu.Lock()
-		defer w.sink.mu.Unlock()
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		w.told = append(w.told, n)
 	}})
 	ctx, cancel := context.WithCancel(t.Context())

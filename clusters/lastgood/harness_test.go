@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,10 +55,7 @@ type instance struct {
 	cancel  context.CancelFunc
 	done    chan error
 
-	mu       sync.Mutex
-	rows     map[model.RowKey]model.Object // guarded by mu
-	replaces int                           // guarded by mu
-	statuses []model.Status                // guarded by mu
+	out memory.Sink
 }
 
 // run starts a registry that says nothing yet.
@@ -75,36 +70,8 @@ func (in *instance) start() {
 	ctx, cancel := context.WithCancel(in.h.Context())
 	done := make(chan error, 1)
 	in.cancel, in.done = cancel, done
-	go func() { done <- in.wrapped.Run(ctx, in) }()
+	go func() { done <- in.wrapped.Run(ctx, &in.out) }()
 	synctest.Wait()
-}
-
-// Replace implements model.Sink.
-func (in *instance) Replace(s *model.ShardState) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.replaces++
-	in.rows = maps.Collect(s.Rows())
-}
-
-// Put implements model.Sink.
-func (in *instance) Put(evs ...model.Event) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	for _, ev := range evs {
-		if ev.Obj == nil {
-			delete(in.rows, ev.Row)
-		} else {
-			in.rows[ev.Row] = ev.Obj
-		}
-	}
-}
-
-// Status implements model.Sink.
-func (in *instance) Status(s model.Status) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.statuses = append(in.statuses, s)
 }
 
 func (in *instance) stop() {
@@ -125,20 +92,15 @@ func (h *hub) pass(d time.Duration) {
 func (in *instance) want(names string, state model.State, why string) {
 	in.h.Helper()
 	synctest.Wait()
-	in.mu.Lock()
-	defer in.mu.Unlock()
 	var got []string
+	rows, last := in.out.Rows(), in.out.Last()
 	for _, n := range []string{"a", "b", "c", "d"} {
-		if _, ok := in.rows[service(n).key()]; ok {
+		if _, ok := rows[service(n).key()]; ok {
 			got = append(got, n)
 		}
 	}
 	if strings.Join(got, " ") != names {
 		in.h.Errorf("reports %v, want %s", got, names)
-	}
-	last := model.Status{}
-	if n := len(in.statuses); n > 0 {
-		last = in.statuses[n-1]
 	}
 	if last.State != state || !strings.Contains(last.Err, why) || why == "" && last.Err != "" {
 		in.h.Errorf("status %+v, want %s because of %q", last, state, why)
@@ -147,10 +109,7 @@ func (in *instance) want(names string, state model.State, why string) {
 
 // problems gives those of the last status, and how many statuses there were.
 func (in *instance) problems() (last []model.Problem, statuses int) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	n := len(in.statuses)
-	return in.statuses[n-1].Problems, n
+	return in.out.Last().Problems, len(in.out.Statuses())
 }
 
 type row struct{ *model.Service }

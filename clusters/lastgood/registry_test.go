@@ -27,7 +27,7 @@ func TestRestoredWhileUnreachable(t *testing.T) {
 		in.want("", model.StateSyncing, "connection refused")
 		h.pass(3 * time.Second)
 		in.want("a b", model.StateStale, "connection refused")
-		if since := in.statuses[len(in.statuses)-1].Since; time.Since(since) < time.Hour || time.Since(since) > time.Hour+2*time.Minute {
+		if since := in.out.Last().Since; time.Since(since) < time.Hour || time.Since(since) > time.Hour+2*time.Minute {
 			t.Errorf("stale for %v", time.Since(since))
 		}
 		in.Registry.Status(model.Status{State: model.StateSyncing, Err: "forbidden"})
@@ -36,8 +36,8 @@ func TestRestoredWhileUnreachable(t *testing.T) {
 		in.Registry.Replace(state("b", "c"))
 		in.want("b c", model.StateLive, "")
 		in.stop()
-		if in.replaces != 2 {
-			t.Errorf("%d full truths", in.replaces)
+		if in.out.Replaces() != 2 {
+			t.Errorf("%d full truths", in.out.Replaces())
 		}
 	})
 }
@@ -51,8 +51,8 @@ func TestRestoredAtOnce(t *testing.T) {
 				in := h.run(true)
 				in.Registry.Status(model.Status{State: s, Err: "exec is refused"})
 				in.want("a", model.StateStale, "exec is refused")
-				if len(in.statuses) != 1 {
-					t.Errorf("statuses %v", in.statuses)
+				if len(in.out.Statuses()) != 1 {
+					t.Errorf("statuses %v", in.out.Statuses())
 				}
 				in.stop()
 			})
@@ -85,8 +85,8 @@ func TestSlowRegistry(t *testing.T) {
 		in.Registry.Replace(state("b"))
 		h.pass(time.Hour)
 		in.want("b", model.StateLive, "")
-		if in.replaces != 1 {
-			t.Errorf("%d full truths", in.replaces)
+		if in.out.Replaces() != 1 {
+			t.Errorf("%d full truths", in.out.Replaces())
 		}
 		in.stop()
 		h.restart()
@@ -122,7 +122,7 @@ func TestReplacementsProveThemselves(t *testing.T) {
 		h.pass(time.Hour)
 		in.want("", model.StateTimeout, "unauthorized")
 		in.stop()
-		if in.replaces > 0 {
+		if in.out.Replaces() > 0 {
 			t.Error("a full truth of a registry that never synced")
 		}
 	})
@@ -143,8 +143,8 @@ func TestRunsAgain(t *testing.T) {
 			in.want("a", model.StateStale, fmt.Sprint("try ", i))
 			h.pass(time.Minute)
 		}
-		if in.replaces != 1 {
-			t.Errorf("%d full truths", in.replaces)
+		if in.out.Replaces() != 1 {
+			t.Errorf("%d full truths", in.out.Replaces())
 		}
 		in.Registry.Replace(state("b"))
 		in.want("b", model.StateLive, "")
@@ -202,7 +202,7 @@ func TestHeldUntil(t *testing.T) {
 		again := h.run(true)
 		again.Registry.Status(model.Status{State: model.StateStale, Err: "still cut"})
 		again.want("a", model.StateStale, "still cut")
-		if age := time.Since(again.statuses[0].Since); age < 2*time.Hour || age > 2*time.Hour+2*time.Minute {
+		if age := time.Since(again.out.Statuses()[0].Since); age < 2*time.Hour || age > 2*time.Hour+2*time.Minute {
 			t.Errorf("stale for %v", age)
 		}
 		again.stop()

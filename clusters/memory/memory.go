@@ -1,5 +1,5 @@
-// Package memory is a registry that a test scripts: it reports what it is told, when it is told, and
-// misbehaves on demand.
+// Package memory is a registry that a test scripts (it reports what it is told, when it is told, and
+// misbehaves on demand), and a sink that keeps what a registry says.
 package memory
 
 import (

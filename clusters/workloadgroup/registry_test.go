@@ -3,56 +3,32 @@ package workloadgroup_test
 import (
 	"context"
 	"errors"
-	"maps"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters/kube"
+	"github.com/isthmus-mesh/isthmus/clusters/memory"
 	"github.com/isthmus-mesh/isthmus/clusters/workloadgroup"
 )
 
 // sink keeps rows.
 type sink struct {
-	mu     sync.Mutex
-	rows   map[model.RowKey]model.Object
-	status model.Status
-	closed bool // its run has ended
-	late   int
-}
-
-func (s *sink) Replace(full *model.ShardState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.rows = maps.Collect(full.Rows())
+	memory.Sink
+	closed atomic.Bool // its run has ended
+	late   atomic.Int32
 }
 
 func (s *sink) Put(events ...model.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		s.late++
+	if s.closed.Load() {
+		s.late.Add(1)
 	}
-	for _, e := range events {
-		if e.Obj == nil {
-			delete(s.rows, e.Row)
-		} else {
-			s.rows[e.Row] = e.Obj
-		}
-	}
-}
-
-func (s *sink) Status(x model.Status) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.status = x
+	s.Sink.Put(events...)
 }
 
 func (s *sink) workloads() (out []*model.Workload) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, o := range s.rows {
+	for _, o := range s.Rows() {
 		if w, ok := o.(*model.Workload); ok {
 			out = append(out, w)
 		}
@@ -78,9 +54,7 @@ func TestRegistry(t *testing.T) {
 				if err := <-done; !errors.Is(err, context.Canceled) {
 					t.Errorf("Run ended with %v", err)
 				}
-				s.mu.Lock()
-				s.closed = true
-				s.mu.Unlock()
+				s.closed.Store(true)
 			}
 		}
 		first, end := start()
@@ -114,8 +88,8 @@ func TestRegistry(t *testing.T) {
 			t.Errorf("%d workloads are left", n)
 		}
 		end()
-		if first.late+second.late > 0 || second.status.State != model.StateLive {
-			t.Errorf("late calls %d %d, state %s", first.late, second.late, second.status.State)
+		if first.late.Load()+second.late.Load() > 0 || second.Last().State != model.StateLive {
+			t.Errorf("late calls %d %d, state %s", first.late.Load(), second.late.Load(), second.Last().State)
 		}
 	})
 }
