@@ -25,6 +25,7 @@ type consulServer struct {
 	index    uint64              // guarded by mu, as is the rest
 	changed  chan struct{}       // closed, and renewed, by changes
 	services map[string][]string // addresses by service
+	wan      map[string]string   // tagged addresses of them
 	token    string              // that must be shown
 	shown    map[string]bool     // tokens
 	slow     chan struct{}       // answers wait until it is closed; nil: they do not
@@ -97,7 +98,7 @@ func (c *consulServer) body(path string) any {
 		list := []any{}
 		for i, a := range c.services[name] {
 			list = append(list, map[string]any{
-				"Node":    map[string]any{"Node": fmt.Sprint("n", i), "Address": a, "Datacenter": "dc1"},
+				"Node":    map[string]any{"Node": fmt.Sprint("n", i), "Address": a, "Datacenter": "dc1", "TaggedAddresses": map[string]string{"wan": c.wan[a]}},
 				"Service": map[string]any{"ID": fmt.Sprint(name, i), "Service": name, "Address": a, "Port": 8080, "Weights": map[string]int{"Passing": 1, "Warning": 1}},
 				"Checks":  []any{map[string]any{"CheckID": "c", "Status": "passing"}},
 			})

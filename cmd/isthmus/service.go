@@ -300,8 +300,9 @@ func conflictTable(cs []debug.Conflict) *output.Table {
 }
 
 func endpointTable(es []debug.Endpoint, forProxy, wide bool, now time.Time) *output.Table {
-	t := &output.Table{Header: []string{"ADDRESS", "CLUSTER", "PORT", "HEALTH", "PRIORITY", "WEIGHT", "VIA", "LOCALITY", "NETWORK", "SHARD", "OBJECT", "REVISION", "AGE", "DETAIL", "SOURCE", "SUBSETS", "WORKLOAD", "TLS"}}
-	behind, divided, parted := false, false, false // some have not the best priority; some are in subsets; some are of a source
+	t := &output.Table{Header: []string{"ADDRESS", "CLUSTER", "PORT", "HEALTH", "PRIORITY", "WEIGHT", "VIA", "LOCALITY", "NETWORK", "SHARD", "OBJECT", "REVISION", "AGE", "DETAIL", "SOURCE", "SUBSETS", "ELSEWHERE", "WORKLOAD", "TLS"}}
+	// Some have not the best priority, or are dialled elsewhere; some are in subsets; some are of a source; some have other addresses for others.
+	behind, divided, parted, several := false, false, false, false
 	for _, e := range es {
 		if e.Reason != "" {
 			continue
@@ -311,8 +312,8 @@ func endpointTable(es []debug.Endpoint, forProxy, wide bool, now time.Time) *out
 			priority = strconv.FormatUint(uint64(*e.Priority), 10)
 		}
 		t.Add(e.Address, e.Cluster, e.Port, e.Health, priority, strconv.FormatFloat(e.Weight, 'f', -1, 64), e.Via, e.Locality, e.Network,
-			e.Source.Shard, e.Source.Object, e.Source.Revision, age(e.Source.Time, now), e.Detail, e.Part, strings.Join(e.Subsets, ","), e.Workload, e.TLSMode)
-		behind, divided, parted = behind || e.Detail != "", divided || len(e.Subsets) > 0, parted || e.Part != ""
+			e.Source.Shard, e.Source.Object, e.Source.Revision, age(e.Source.Time, now), e.Detail, e.Part, strings.Join(e.Subsets, ","), elsewhere(e), e.Workload, e.TLSMode)
+		behind, divided, parted, several = behind || e.Detail != "", divided || len(e.Subsets) > 0, parted || e.Part != "", several || len(e.Alternatives) > 0
 	}
 	if !wide {
 		t.Drop(2)
@@ -329,7 +330,19 @@ func endpointTable(es []debug.Endpoint, forProxy, wide bool, now time.Time) *out
 	if !parted {
 		t.Without("SOURCE")
 	}
+	if !several || forProxy {
+		t.Without("ELSEWHERE")
+	}
 	return t
+}
+
+// elsewhere is where proxies of other networks dial an endpoint: "dmz=192.0.2.1:80,*=198.51.100.1:80".
+func elsewhere(e debug.Endpoint) string {
+	var out []string
+	for _, network := range slices.Sorted(maps.Keys(e.Alternatives)) {
+		out = append(out, network+"="+e.Alternatives[network])
+	}
+	return strings.Join(out, ",")
 }
 
 func leftOutTable(es []debug.Endpoint, now time.Time) *output.Table {

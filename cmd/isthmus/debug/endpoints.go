@@ -52,7 +52,7 @@ func shardEndpoint(e *model.Endpoint) ShardEndpoint {
 		Address: e.Addr.Host, EndpointPort: e.Addr.AddrPort.Port(), ServicePortName: e.PortName, Labels: e.Labels,
 		ServiceAccount: e.ServiceAccount, Network: e.Network, LbWeight: e.Weight, TLSMode: e.TLSMode,
 		Locality:     ShardLocality{Label: e.Locality.String(), ClusterID: string(e.Addr.Cluster)},
-		WorkloadName: e.Workload.Name, Namespace: e.Workload.Namespace, HealthStatus: e.Health.String(), NodeName: e.Node,
+		WorkloadName: e.Workload.Name, Namespace: e.Workload.Namespace, HealthStatus: e.Health.String(), NodeName: e.Node, Alternatives: alternatives(e),
 	}
 	if ip := e.Addr.AddrPort.Addr(); ip.IsValid() {
 		out.Address = ip.String()

@@ -135,7 +135,7 @@ func (h *handler) explainerFor(pc *pushcontext.PushContext, r *http.Request) (fu
 				e := verdict(port.Name, d, inForce, x.Reason)
 				e.Part = partOf(v.Shape, d.Endpoint)
 				if e.Priority != nil && *e.Priority > 0 {
-					e.Detail = gen.ExplainPriority(v, class, port, d.Endpoint)
+					e.Detail = strings.Trim(e.Detail+"; "+gen.ExplainPriority(v, class, port, d.Endpoint), "; ")
 				}
 				x.Endpoints = append(x.Endpoints, e)
 			}
@@ -193,8 +193,20 @@ func endpoint(port string, e *model.Endpoint, p *pushcontext.DestinationPolicy) 
 	return Endpoint{
 		Address: e.Addr.String(), Cluster: string(e.Addr.Cluster), Port: port, Health: e.Health.String(),
 		Locality: e.Locality.String(), Network: e.Network, Weight: cmp.Or(e.Weight, 1), TLSMode: e.TLSMode,
-		Workload: workload(e.Workload), ServiceAccount: e.ServiceAccount, Source: sourceOf(e), Subsets: gen.SubsetsWith(p, e),
+		Workload: workload(e.Workload), ServiceAccount: e.ServiceAccount, Source: sourceOf(e), Subsets: gen.SubsetsWith(p, e), Alternatives: alternatives(e),
 	}
+}
+
+// alternatives are those of an endpoint by network.
+func alternatives(e *model.Endpoint) map[string]string {
+	if e.Alternatives == nil {
+		return nil
+	}
+	out := map[string]string{}
+	for _, a := range *e.Alternatives {
+		out[a.Network] = a.Addr("").String()
+	}
+	return out
 }
 
 // verdict is an endpoint as the proxy is sent it, or the reason why it is not. What leaves out the
@@ -207,6 +219,9 @@ func verdict(port string, d gen.Verdict, p *pushcontext.DestinationPolicy, unsee
 	}
 	if out.Reason == "" {
 		out.Priority, out.Weight, out.Health, out.Via = &d.Priority, float64(d.Weight), d.Health.String(), addresses(d.Gateways)
+		if d.Alternative != nil {
+			out.Via = d.Alternative.Addr("").String()
+		}
 	}
 	return out
 }

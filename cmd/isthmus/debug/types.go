@@ -138,23 +138,25 @@ type Conflict struct {
 
 // Endpoint is one candidate of a service, used or not.
 type Endpoint struct {
-	Address        string   `json:"address"`
-	Cluster        string   `json:"cluster"`
-	Port           string   `json:"port,omitempty"` // service port name
-	Health         string   `json:"health,omitempty"`
-	Locality       string   `json:"locality,omitempty"`
-	Network        string   `json:"network,omitempty"`
-	Weight         float64  `json:"weight,omitempty"`   // as its registry says it; for the proxy asked about, as it is sent
-	Priority       *uint32  `json:"priority,omitempty"` // for the proxy asked about
-	Via            string   `json:"via,omitempty"`      // gateway address that stands in for it
-	TLSMode        string   `json:"tlsMode,omitempty"`
-	Workload       string   `json:"workload,omitempty"`
-	ServiceAccount string   `json:"serviceAccount,omitempty"`
-	Subsets        []string `json:"subsets,omitempty"` // of the DestinationRule in force, that it is in
-	Part           string   `json:"part,omitempty"`    // name of the source of the FederatedService that it is of
-	Source         Source   `json:"source"`
-	Reason         string   `json:"reason,omitempty"` // why it is left out; "" = it is used
-	Detail         string   `json:"detail,omitempty"` // of the reason, or why its priority is not the best
+	Address  string  `json:"address"`
+	Cluster  string  `json:"cluster"`
+	Port     string  `json:"port,omitempty"` // service port name
+	Health   string  `json:"health,omitempty"`
+	Locality string  `json:"locality,omitempty"`
+	Network  string  `json:"network,omitempty"`
+	Weight   float64 `json:"weight,omitempty"`   // as its registry says it; for the proxy asked about, as it is sent
+	Priority *uint32 `json:"priority,omitempty"` // for the proxy asked about
+	Via      string  `json:"via,omitempty"`      // where it is dialled instead: a gateway's address, or its own for the proxy's network
+	// Alternatives are where proxies of other networks dial it, by the name of theirs; "*" is for those without a name here.
+	Alternatives   map[string]string `json:"alternatives,omitempty"`
+	TLSMode        string            `json:"tlsMode,omitempty"`
+	Workload       string            `json:"workload,omitempty"`
+	ServiceAccount string            `json:"serviceAccount,omitempty"`
+	Subsets        []string          `json:"subsets,omitempty"` // of the DestinationRule in force, that it is in
+	Part           string            `json:"part,omitempty"`    // name of the source of the FederatedService that it is of
+	Source         Source            `json:"source"`
+	Reason         string            `json:"reason,omitempty"` // why it is left out; "" = it is used
+	Detail         string            `json:"detail,omitempty"` // of the reason, or why it is dialled elsewhere, or its priority is not the best
 }
 
 // Explanation is what /debug/servicez answers for one service.
@@ -199,6 +201,7 @@ type ShardEndpoint struct {
 	Namespace       string            `json:"Namespace,omitempty"`
 	HealthStatus    string            `json:"HealthStatus"`
 	NodeName        string            `json:"NodeName,omitempty"`
+	Alternatives    map[string]string `json:"Alternatives,omitempty"` // see Endpoint
 }
 
 // ShardLocality is an endpoint's place in /debug/endpointz.
