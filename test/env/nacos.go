@@ -18,7 +18,8 @@ import (
 // NacosVar is the environment variable that holds the path of the program that runs a Nacos server, as test/tools/nacos/launch does.
 const NacosVar = "ISTHMUS_NACOS"
 
-// nacosFirst is where the search for a block of addresses begins. The block's number decides the ports too: of one of them Nacos takes all addresses.
+// nacosFirst is where the search for a block of addresses begins. The block's number decides the ports too, so that no two servers have one in
+// common: of that of raft, 1000 below the port of HTTP, Nacos takes all addresses, and no setting says otherwise.
 const nacosFirst = 200
 
 // NacosOptions describe a server.
@@ -54,9 +55,10 @@ func NewNacos(ctx context.Context, dir string, o NacosOptions) (*Nacos, error) {
 	port := 20_000 + 10*int(host.As4()[1])
 	n.Host = fmt.Sprintf("%s:%d", host, port)
 	n.URL = "http://" + n.Host + "/nacos"
-	n.args = []string{dir}
 	n.ready = func(ctx context.Context) error { return answers(ctx, n.http, n.URL+"/v3/admin/core/state/readiness") }
 	err = n.configure(host.String(), port, o)
+	// Where gRPC is served counts only as a property of the machine.
+	n.binary, n.args = "/usr/bin/env", []string{"JAVA_OPTS=-Dnacos.remote.grpc.listen.ip=" + host.String() + " " + os.Getenv("JAVA_OPTS"), n.binary, dir}
 	if err == nil {
 		err = n.Start(ctx)
 	}
