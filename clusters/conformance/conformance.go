@@ -68,10 +68,23 @@ func (r *run) awaitState(s model.State) {
 // Run runs every case. Cases do not run in parallel with each other, since each looks for leaked
 // goroutines.
 func Run(t *testing.T, h Harness) {
+	var all []namedCase
 	for _, c := range cases() {
+		all = append(all, namedCase{c.name, func(t *testing.T) { c.run(t, h) }})
+	}
+	runCases(t, all)
+}
+
+type namedCase struct {
+	name string
+	run  func(*testing.T)
+}
+
+func runCases(t *testing.T, all []namedCase) {
+	for _, c := range all {
 		t.Run(c.name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
-			t.Run("case", func(t *testing.T) { c.run(t, h) }) // its clean-up ends before the leak check
+			t.Run("case", c.run) // its clean-up ends before the leak check
 			goleak.VerifyNone(t, before)
 		})
 	}

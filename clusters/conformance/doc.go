@@ -6,5 +6,5 @@
 //	}
 //
 // The suite knows a source only as a [World] of services and addresses, and a registry only by what
-// it tells its sink; each case states one clause of the contract of model.Registry.
+// it tells its sink; each case states one clause of the contract of model.Registry. Registries that never change pass [RunFixed].
 package conformance

@@ -21,7 +21,8 @@ type Options struct {
 	Created   time.Time    // of the declaration
 }
 
-// Registry has one service, and never changes.
+// Registry has one service, and never changes: a declaration that does is another Registry, which takes the place of the one before
+// (clusters/registries).
 type Registry struct{ opts Options }
 
 // New gives the registry.
