@@ -140,11 +140,14 @@ func askServers(ctx context.Context, c *http.Client, from string, grpc uint16) (
 	req.Header.Set("Request-Module", "Naming")
 	resp, err := c.Do(req)
 	if err != nil {
+		if wrapped, ok := errors.AsType[*url.Error](err); ok { // its text has the URL, and a query may be nobody's business
+			err = wrapped.Err
+		}
 		return nil, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s", resp.Status)
+		return nil, errors.New(resp.Status)
 	}
 	servers, err := parseList(io.LimitReader(resp.Body, maxAnswer), grpc)
 	if err == nil && len(servers) == 0 {

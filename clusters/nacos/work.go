@@ -236,9 +236,11 @@ func (w *watcher) subscribed(svc *service, asked int, info *serviceInfo, err err
 func (w *watcher) read(t task) func(context.Context, *session) func() {
 	return w.about(t, (*session).query, func(svc *service, asked int, info *serviceInfo, err error) {
 		if err != nil {
-			w.later.add(t, w.clock().Add(w.backoff(1)))
+			svc.failures++
+			w.later.add(t, w.clock().Add(w.pause(svc.failures, err)))
 			return
 		}
+		svc.failures = 0
 		w.fresh(svc, asked, info)
 	})
 }
