@@ -252,3 +252,44 @@ func TestHangingDatacenterTakesNoReader(t *testing.T) {
 		w.end()
 	})
 }
+
+// One that replaces another has of a datacenter that can't be read what the other knew.
+func TestReplacementWithoutADatacenter(t *testing.T) {
+	eachSilence(t, func(t *testing.T, o Options, fault func(*http.Request) (*http.Response, error)) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			f.set("a", at("10.0.0.1"))
+			f.set("b", at("10.0.0.2"))
+			f.set("gone", at("10.0.0.3"))
+			o.Before = &Memory{}
+			old := start(t, o, f)
+			old.remove("gone")
+			all := []string{dc("a", "dc1", "10.0.0.1"), dc("a", "dc2", "10.0.0.1"), dc("b", "dc1", "10.0.0.2"), dc("b", "dc2", "10.0.0.2")}
+			old.want(all...)
+			f.script(fault)
+			next := start(t, o, f)
+			next.after(slack+time.Second, all...)
+			next.wantState("live")
+			if p := next.problems(); !strings.HasPrefix(p, "dc2: what is known of it stays as it was: ") || strings.Count(p, "\n") > 0 {
+				t.Errorf("problems %q", p)
+			}
+			old.end()
+			next.set("a", at("10.0.0.4"))
+			next.want(dc("a", "dc1", "10.0.0.4"), dc("a", "dc2", "10.0.0.1"), all[2], all[3])
+			f.script(nil)
+			next.remove("b")
+			next.after(time.Minute, dc("a", "dc1", "10.0.0.4"), dc("a", "dc2", "10.0.0.4"))
+			next.wantState("live")
+			if p := next.problems(); p != "" {
+				t.Errorf("problems %q", p)
+			}
+			next.end()
+			// One that is declared otherwise has its own memory.
+			f.script(fault)
+			o.Before = &Memory{}
+			other := start(t, o, f)
+			other.after(slack+time.Second, dc("a", "dc1", "10.0.0.4"))
+			other.end()
+		})
+	})
+}

@@ -24,6 +24,7 @@ type Options struct {
 	Resolver dns.Resolver     // of instances that have DNS names; that of the machine if nil
 	Metrics  *foreign.Metrics // may be nil
 	Log      *slog.Logger     // discards if nil
+	Before   *Memory          // shared with registries that this one replaces, or that replace it, and are declared alike; may be nil
 	Timing   Timing
 }
 

@@ -198,7 +198,7 @@ func (l listed) apply(ctx context.Context, r *run) {
 		s.err = l.err
 		return
 	}
-	if s.err != nil && s.listed {
+	if s.err != nil {
 		r.back(s)
 	}
 	s.err = nil
@@ -287,6 +287,7 @@ func (r *run) forget(k serviceKey) (key string) {
 	s.scope.queue = slices.DeleteFunc(s.scope.queue, func(q *service) bool { return q == s })
 	delete(r.services, k)
 	delete(r.troubled, s)
+	r.opts.Before.note(s.scope.scope, s.name, nil)
 	r.assigned = false
 	return s.key()
 }
@@ -354,13 +355,13 @@ func (r *run) fail(s *service, err error) {
 	}
 	s.index = 0
 	s.failed++
-	r.complain(s, "not read: "+err.Error(), after)
+	r.complain(s, notRead(err), after)
 }
 
 // back notes that there is contact with a scope again: what could not be read without is read at once. The rest is read soon, if only
 // because it may be another server that counts anew.
 func (r *run) back(of *scopeState) {
-	of.sweep.want = of.peer == ""
+	of.sweep.want = of.listed && of.peer == ""
 	for _, s := range r.services {
 		if s.scope != of {
 			continue
@@ -407,6 +408,7 @@ func (r *run) take(s *service, g reading) {
 	}
 	old := s.last
 	s.last = g.value
+	r.opts.Before.note(s.scope.scope, s.name, s.last)
 	switch {
 	case !r.synced:
 	case s.last != nil:

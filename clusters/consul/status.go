@@ -106,7 +106,7 @@ func (r *run) problems(live bool) (out []model.Problem) {
 		}
 	}
 	for v := range r.troubled {
-		if v.problem.Reason != "" && !(v.lost && v.scope.silent()) {
+		if v.problem.Reason != "" && !v.shares() {
 			out = append(out, v.problem)
 		}
 	}
@@ -115,6 +115,13 @@ func (r *run) problems(live bool) (out []model.Problem) {
 	})
 	return out
 }
+
+// shares reports whether a service can't be read for the reason that nothing of its scope can.
+func (s *service) shares() bool {
+	return s.scope.err != nil && (s.lost && s.scope.silent() || s.problem.Reason == notRead(s.scope.err))
+}
+
+func notRead(err error) string { return "not read: " + err.Error() }
 
 // say gives a status that is not the last one.
 func (r *run) say(s model.Status) {

@@ -74,6 +74,7 @@ func (r *run) progress(late bool) (of map[*scopeState]*progress, settled bool) {
 }
 
 func (r *run) sync() {
+	r.remember()
 	var all []foreign.Service
 	for _, s := range r.services {
 		if s.last != nil {

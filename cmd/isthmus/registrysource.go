@@ -49,7 +49,7 @@ type registrySource struct {
 	primary    chan *rest.Config
 	store      *lastgood.Store // nil without --state-dir
 	metrics    *foreign.Metrics
-	before     map[model.ShardKey]handover // the manager's: what it makes and forgets, it does one after the other
+	before     map[model.ShardKey]*handover // the manager's: what it makes and forgets, it does one after the other
 	resolver   dns.Resolver
 }
 
@@ -58,7 +58,7 @@ func newRegistrySource(d sourceDeps) source {
 	if d.opts.registries.off {
 		return nil
 	}
-	s := &registrySource{sourceDeps: d, primary: make(chan *rest.Config, 1), metrics: foreign.NewMetrics(d.registerer), before: map[model.ShardKey]handover{}}
+	s := &registrySource{sourceDeps: d, primary: make(chan *rest.Config, 1), metrics: foreign.NewMetrics(d.registerer), before: map[model.ShardKey]*handover{}}
 	servers, _ := d.opts.resolvers() // checked before
 	s.resolver = foreign.Remember(dns.NewClient(dns.Files{}, servers...))
 	o := registries.Options{
@@ -218,45 +218,49 @@ func (s *registrySource) forget(k model.ShardKey) {
 }
 
 // guarded gives a constructor of registries that hold removals back as their declaration says.
-func (s *registrySource) guarded(make func(registries.Plan, *slog.Logger) (model.Registry, error)) func(registries.Plan) (model.Registry, error) {
+func (s *registrySource) guarded(make func(registries.Plan, *handover, *slog.Logger) (model.Registry, error)) func(registries.Plan) (model.Registry, error) {
 	return func(p registries.Plan) (model.Registry, error) {
-		r, err := make(p, s.log.With("provider", p.Key.Provider, "cluster", p.Key.Cluster))
+		h := s.handover(p)
+		r, err := make(p, h, s.log.With("provider", p.Key.Provider, "cluster", p.Key.Cluster))
 		if err != nil {
 			return nil, err
 		}
-		return s.held.wrap(r, *p.Spec.Empty, s.handover(p)), nil
+		s.before[p.Key] = h
+		return s.held.wrap(r, *p.Spec.Empty, h.served), nil
 	}
 }
 
 // handover is what registries of one declaration leave to each other.
 type handover struct {
-	*holdback.Handover
-	spec api.RegistrySpec
+	served *holdback.Handover
+	consul *consul.Memory
+	spec   api.RegistrySpec
 }
 
 // handover gives that of the registry that this one replaces, if only credentials are others: one that is declared otherwise may have
 // other services, and is believed at once.
-func (s *registrySource) handover(p registries.Plan) *holdback.Handover {
+func (s *registrySource) handover(p registries.Plan) *handover {
 	h, there := s.before[p.Key]
 	switch {
 	case !there:
-		h = handover{begin(s.store, p.Key), p.Spec}
+		return &handover{begin(s.store, p.Key), &consul.Memory{}, p.Spec}
 	case !reflect.DeepEqual(h.spec, p.Spec):
-		h = handover{&holdback.Handover{}, p.Spec}
+		return &handover{&holdback.Handover{}, &consul.Memory{}, p.Spec}
 	}
-	s.before[p.Key] = h
-	return h.Handover
+	return h
 }
 
-func (s *registrySource) consul(p registries.Plan, log *slog.Logger) (model.Registry, error) {
-	return consul.New(consul.Options{Name: p.Key.Cluster, Spec: p.Spec, Access: p.Access, Resolver: s.resolver, Metrics: s.metrics, Log: log})
+func (s *registrySource) consul(p registries.Plan, h *handover, log *slog.Logger) (model.Registry, error) {
+	return consul.New(consul.Options{
+		Name: p.Key.Cluster, Spec: p.Spec, Access: p.Access, Resolver: s.resolver, Before: h.consul, Metrics: s.metrics, Log: log,
+	})
 }
 
-func (s *registrySource) nacos(p registries.Plan, log *slog.Logger) (model.Registry, error) {
+func (s *registrySource) nacos(p registries.Plan, _ *handover, log *slog.Logger) (model.Registry, error) {
 	return nacos.New(nacos.Options{Name: p.Key.Cluster, Spec: p.Spec, Access: p.Access, Resolver: s.resolver, Metrics: s.metrics, Log: log})
 }
 
-func (s *registrySource) mcp(p registries.Plan, _ *slog.Logger) (model.Registry, error) {
+func (s *registrySource) mcp(p registries.Plan, _ *handover, _ *slog.Logger) (model.Registry, error) {
 	u := upstream{Name: p.Key.Cluster, Token: p.Access.Token, TrustDomain: s.opts.trustDomain}
 	encrypted := false
 	for _, a := range p.Spec.Addresses {
