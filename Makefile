@@ -13,6 +13,8 @@ ldflags := -X main.version=$(version)
 ARGS ?=
 # Time given to each fuzz target.
 FUZZTIME ?= 10s
+# Configurations that each test of test/oracle tries.
+ROUNDS ?= 1000
 # Tests that start processes and build networks share two cores with the race
 # detector on small machines: the limit is generous, and only a hang meets it.
 TIMEOUT ?= 30m
@@ -25,7 +27,7 @@ servers = ISTHMUS_ENVOY="$$($(setup) envoy)"; ISTHMUS_ETCD="$$($(setup) etcd)"; 
 	export ISTHMUS_ENVOY ISTHMUS_ETCD ISTHMUS_KUBE_APISERVER ISTHMUS_CONSUL ISTHMUS_ISTIOD ISTHMUS_NACOS
 
 .NOTPARALLEL:
-.PHONY: help build check test soak demo bench bench-registries fuzz cover clean modules lint-fmt lint-vet lint-static lint-imports
+.PHONY: help build check test soak oracle demo bench bench-registries fuzz cover clean modules lint-fmt lint-vet lint-static lint-imports
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -50,6 +52,9 @@ test: check ## check, then every test with the race detector, real Envoys and AP
 soak: modules ## what test/soak does, for long: 1000 rotations, 20 clusters in 150 rounds; about half an hour
 	@$(servers); export ISTHMUS_SOAK_ROTATIONS="$${ISTHMUS_SOAK_ROTATIONS:-1000}" ISTHMUS_SOAK_ROUNDS="$${ISTHMUS_SOAK_ROUNDS:-150}"; \
 	env PATH="$$PATH:/usr/sbin:/sbin" go test -count=1 -timeout 3h -v $(ARGS) ./test/soak
+
+oracle: modules ## what test/oracle does, for long: ROUNDS (1000) configurations for each of its tests, ARGS="-seed N" for those of a run
+	@ISTHMUS_ENVOY="$$($(setup) envoy)" go test -count=1 -timeout 3h -v ./test/oracle -rounds $(ROUNDS) $(ARGS)
 
 demo: build ## a hub, backends and real Envoys for two clusters, with traffic; ARGS=--once ends by itself
 	@$(setup) waiting "building bin/demo" go build -o bin/demo ./test/demo

@@ -12,7 +12,7 @@ import (
 
 var (
 	seed   = flag.Uint64("seed", 0, "of the configurations and requests; 0 is one of its own for each run")
-	rounds = flag.Int("rounds", 40, "configurations to try")
+	rounds = flag.Int("rounds", 180, "configurations to try, in each test")
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

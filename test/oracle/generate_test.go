@@ -83,6 +83,7 @@ type virtualService struct {
 // config is one configuration.
 type config struct {
 	number   int
+	at       addresses
 	services []*service
 	subsets  map[string]map[string]int // by host and subset the version, 0 for all, -1 for none
 	virtual  []*virtualService         // oldest first
@@ -93,6 +94,7 @@ type config struct {
 // generator makes configurations.
 type generator struct {
 	*rand.Rand
+	at      addresses
 	gateway bool // of a router
 }
 
@@ -101,7 +103,7 @@ func pick[T any](g *generator, list ...T) T { return list[g.IntN(len(list))] }
 func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 func (g *generator) config(number int) *config {
-	c := &config{number: number, subsets: map[string]map[string]int{}}
+	c := &config{number: number, at: g.at, subsets: map[string]map[string]int{}}
 	for _, s := range services() {
 		if g.chance(90) {
 			c.services = append(c.services, s)

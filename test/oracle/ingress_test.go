@@ -25,7 +25,7 @@ type ingresses struct {
 }
 
 func (g *generator) ingresses(number int, own string) *ingresses {
-	x := &ingresses{config: &config{number: number}, to: map[int]int{}}
+	x := &ingresses{config: &config{number: number, at: g.at}, to: map[int]int{}}
 	all := list{}
 	for _, p := range ingressPorts {
 		if g.chance(50) {
@@ -58,8 +58,8 @@ func TestIngressAgrees(t *testing.T) {
 		n = rand.Uint64()
 	}
 	t.Logf("-seed %d", n)
-	g := &generator{Rand: rand.New(rand.NewPCG(n, 2))}
 	w := newWorld(t, false)
+	g := &generator{Rand: rand.New(rand.NewPCG(n, 2)), at: w.at}
 	own := w.lo.Addr(1, 1)
 	var backends []string
 	for _, p := range workloadPorts {

@@ -28,7 +28,7 @@ func decode(t testing.TB, r xds.Rendered) proto.Message {
 	return m
 }
 
-const asksPerRound = 50
+const asksPerRound = 30
 
 // TestEvaluatorAgreesWithEnvoy asks a real Envoy and the evaluator the same.
 func TestEvaluatorAgreesWithEnvoy(t *testing.T) {
@@ -43,16 +43,16 @@ func TestEvaluatorAgreesWithEnvoy(t *testing.T) {
 				n = rand.Uint64()
 			}
 			t.Logf("-seed %d", n)
-			g := &generator{rand.New(rand.NewPCG(n, 0)), x.gateway}
+			w := newWorld(t, x.inline)
+			g := &generator{rand.New(rand.NewPCG(n, 0)), w.at, x.gateway}
 			first := g.config(0)
-			lo := addresses(nil)
-			w := startWorldWith(t, first, x.inline, &lo)
+			w.startWith(first)
 			requests, told := 0, map[string]int{}
 			for i := range *rounds {
 				c := first
 				if i > 0 {
 					c = g.config(i)
-					w.apply(c.yaml(lo))
+					w.apply(c.yaml())
 				}
 				w.settle(c, servicePorts...)
 				e := w.evaluator()
@@ -69,31 +69,38 @@ func TestEvaluatorAgreesWithEnvoy(t *testing.T) {
 	}
 }
 
-func startWorldWith(t testing.TB, c *config, inline bool, lo *addresses) *world {
-	t.Helper()
-	w := newWorld(t, inline)
-	*lo = func(s *service, version int) string { return w.lo.Addr(byte(10+s.number), byte(version+1)).String() }
+// startWith runs the backends of all services, and the Envoy.
+func (w *world) startWith(c *config) {
+	w.t.Helper()
 	var all []string
 	for _, s := range services() {
-		for v := range s.versions {
-			for _, p := range servicePorts {
-				all = append(all, fmt.Sprintf("%s:%d", (*lo)(s, v), targetPort(p)))
-			}
-		}
+		all = append(all, w.endpoints(s)...)
 	}
 	w.backends(all)
-	w.start(c.yaml(*lo), c.servers != nil)
-	return w
+	w.start(c.yaml(), c.servers != nil)
 }
 
-// settle waits until the Envoy answers with the number of a configuration at each port.
+// endpoints are where all versions of a service serve its ports.
+func (w *world) endpoints(s *service) (out []string) {
+	for v := range s.versions {
+		for _, p := range servicePorts {
+			out = append(out, fmt.Sprintf("%s:%d", w.at(s, v), targetPort(p)))
+		}
+	}
+	return out
+}
+
+// settle waits until the Envoy answers with the number of a configuration at each port, and has its endpoints.
 func (w *world) settle(c *config, ports ...int) {
 	w.t.Helper()
 	for _, port := range ports {
 		w.soon(fmt.Sprintf("configuration %d at port %d", c.number, port), func() error {
 			a, err := w.askAnew(ask{host: markerHost, port: port, method: "GET", path: "/"}, "marker")
-			if err == nil && a.body != fmt.Sprint(c.number) {
-				err = fmt.Errorf("it answers with %d, %q", a.status, a.body)
+			if err != nil || a.body != fmt.Sprint(c.number) {
+				return fmt.Errorf("it answers with %d, %q, %w", a.status, a.body, err)
+			}
+			if a, err = w.ask(ask{host: markerHost, port: port, method: "GET", path: markerPath}, "marker"); err != nil || a.backend != c.markerEndpoint(port) {
+				err = fmt.Errorf("%q serves, not %s, %w", a.backend, c.markerEndpoint(port), err)
 			}
 			return err
 		})

@@ -106,7 +106,13 @@ func newWorld(t testing.TB, inline bool) *world {
 	t.Cleanup(w.client.CloseIdleConnections)
 	w.log = &accessLog{path: filepath.Join(t.TempDir(), "access.log"), clusters: map[string]string{}}
 	w.runHub(inline)
+	w.backends(w.endpoints(marker()))
 	return w
+}
+
+// at is where a version of a service is.
+func (w *world) at(s *service, version int) string {
+	return w.lo.Addr(byte(10+s.number), byte(version+1)).String()
 }
 
 // start runs the Envoy with a first configuration.

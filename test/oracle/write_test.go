@@ -13,14 +13,14 @@ type object = map[string]any
 
 type list = []any
 
-// addr is where a version of a service is: 127.N.(10+service).(version+1).
+// addresses say where versions of services are.
 type addresses func(s *service, version int) string
 
 // yaml writes a configuration. Each VirtualService is a minute younger than the one before.
-func (c *config) yaml(at addresses) string {
+func (c *config) yaml() string {
 	var docs []object
 	for _, s := range c.services {
-		docs = append(docs, s.objects(at)...)
+		docs = append(docs, s.objects(c.at)...)
 	}
 	return written(append(docs, c.marker()...)) + c.routing()
 }
@@ -83,8 +83,22 @@ func istio(kind, ns, name string, age int, spec object) object {
 	return object{"apiVersion": "networking.istio.io/v1", "kind": kind, "metadata": meta(ns, name, age), "spec": spec}
 }
 
-// markerHost answers with the number of the configuration: who is told it has all the rest too.
-const markerHost = "marker.test"
+// markerHost answers with the number of the configuration, and markerPath there is served by another endpoint each time: who is
+// told so has all the rest too, of which endpoints may come apart.
+const (
+	markerHost = "marker.test"
+	markerPath = "/endpoint"
+)
+
+// marker is the service of that host. Configurations have one version each.
+func marker() *service {
+	return &service{name: markerHost, ns: namespace, entry: true, versions: 2, number: 9}
+}
+
+// markerEndpoint is where it is served at a service port.
+func (c *config) markerEndpoint(port int) string {
+	return fmt.Sprintf("%s:%d", c.at(marker(), c.number%2), targetPort(port))
+}
 
 // gatewayName is the Gateway of configurations for a router.
 const gatewayName = "public"
@@ -106,10 +120,11 @@ func (c *config) serverObjects() (out list) {
 
 func (c *config) marker() []object {
 	answer := object{"directResponse": object{"status": 200, "body": object{"string": fmt.Sprint(c.number)}}}
+	pass := object{"match": list{object{"uri": object{"exact": markerPath}}}, "route": list{object{"destination": object{"host": markerHost}}}}
 	return []object{
 		istio("ServiceEntry", namespace, "marker", 0, object{"hosts": list{markerHost}, "location": "MESH_INTERNAL", "resolution": "STATIC",
-			"ports": entryPorts(), "endpoints": list{object{"address": "127.0.0.1"}}}),
-		c.bound(istio("VirtualService", namespace, "marker", 0, object{"hosts": list{markerHost}, "http": list{answer}})),
+			"ports": entryPorts(), "endpoints": list{object{"address": c.at(marker(), c.number%2)}}}),
+		c.bound(istio("VirtualService", namespace, "marker", 0, object{"hosts": list{markerHost}, "http": list{pass, answer}})),
 	}
 }
 
