@@ -13,12 +13,15 @@ import (
 type aliases struct {
 	target map[string]string              // host to the host that it stands for in the end
 	names  map[string][]pushcontext.Alias // the opposite; by host
+	// conflicts are definitions that say otherwise of a host than the one that counts.
+	conflicts []pushcontext.Conflict
 }
 
 // alias is what an ExternalName Service says.
 type alias struct {
 	pushcontext.Alias
-	of string // host
+	of        string // host; "" if the service that counts is one of its own
+	conflicts []pushcontext.Conflict
 }
 
 // maxAliases is how many names may stand for one another in a row.
@@ -30,6 +33,10 @@ func newAliases(names map[string]alias, d directory) *aliases {
 	out := &aliases{target: map[string]string{}, names: map[string][]pushcontext.Alias{}}
 	for _, host := range slices.Sorted(maps.Keys(names)) {
 		at := names[host].of
+		out.conflicts = append(out.conflicts, names[host].conflicts...)
+		if at == "" {
+			continue
+		}
 		for steps := 0; names[at].of != "" && steps < maxAliases; steps++ {
 			at = names[at].of
 		}
@@ -47,7 +54,7 @@ func (a *aliases) final(host string) string {
 }
 
 func (a *aliases) same(o *aliases) bool {
-	return o != nil && maps.Equal(a.target, o.target) && maps.EqualFunc(a.names, o.names, sameAliases)
+	return o != nil && maps.Equal(a.target, o.target) && maps.EqualFunc(a.names, o.names, sameAliases) && slices.EqualFunc(a.conflicts, o.conflicts, sameConflict)
 }
 
 func sameAliases(a, b []pushcontext.Alias) bool {
@@ -74,16 +81,31 @@ func (a *aliases) differs(s patternSet, old *aliases) {
 	}
 }
 
-// nameOf reads the definitions of one host: the oldest service object decides.
+// nameOf reads the definitions of one host: the oldest service object decides. It is not ok if none is another name for a service.
 func nameOf(rows []row[*model.Service], m *mesh) (n alias, ok bool) {
-	rows = slices.DeleteFunc(slices.Clone(rows), func(r row[*model.Service]) bool { return !native(r.obj) || imported(r.obj) })
-	if len(rows) == 0 {
+	rows = slices.DeleteFunc(slices.Clone(rows), func(r row[*model.Service]) bool { return imported(r.obj) })
+	if !slices.ContainsFunc(rows, func(r row[*model.Service]) bool { return r.obj.AliasOf != "" }) {
 		return n, false
 	}
-	s := slices.MinFunc(rows, func(a, b row[*model.Service]) int {
-		return cmp.Or(model.Older(a.obj.Created, b.obj.Created), a.id.compare(b.id))
-	}).obj
-	return alias{pushcontext.Alias{Host: s.Host, Namespace: s.Namespace, Export: exportOf(s, m)}, s.AliasOf}, s.AliasOf != ""
+	slices.SortFunc(rows, func(a, b row[*model.Service]) int {
+		return cmp.Or(compareTrue(native(a.obj), native(b.obj)), model.Older(a.obj.Created, b.obj.Created), a.id.compare(b.id))
+	})
+	s := rows[0].obj
+	n = alias{Alias: pushcontext.Alias{Host: s.Host, Namespace: s.Namespace, Export: exportOf(s, m)}, of: s.AliasOf}
+	for _, r := range rows[1:] {
+		if r.obj.AliasOf != s.AliasOf {
+			n.conflicts = append(n.conflicts, conflict("alias", s, r.obj, "the host "+s.Host+" is "+meaning(s)+", and not "+meaning(r.obj)))
+		}
+	}
+	return n, true
+}
+
+// meaning says what the host of a definition stands for.
+func meaning(s *model.Service) string {
+	if s.AliasOf == "" {
+		return "a service of its own"
+	}
+	return "another name for " + s.AliasOf
 }
 
 // aliasIndex knows the rows of names for other services. It belongs to the controller goroutine.

@@ -71,7 +71,7 @@ func (b basis) update(settings *mesh, src sources) basis {
 	next.read(settings, src, anew)
 	next.mesh = settings.with(next.networks.names(), passthrough(next.servers))
 	next.route(src, &b, anew || next.mesh != b.mesh)
-	next.conflicts = slices.Concat(next.rules.conflicts, next.auth.conflicts, next.serverConflicts, next.federations.conflicts, next.routes.conflicts, next.scopes.conflicts)
+	next.conflicts = slices.Concat(next.rules.conflicts, next.auth.conflicts, next.serverConflicts, next.federations.conflicts, next.aliases.conflicts, next.routes.conflicts, next.scopes.conflicts)
 	return next
 }
 

@@ -68,7 +68,7 @@ func TestAlternatives(t *testing.T) {
 		"a loopback address is": {with(up("10.0.0.1", 80), elsewhere("a", "127.0.0.2", 0)), map[string]string{"10.0.0.1:80/http": "a=127.0.0.2:80 wan"}, ""},
 	} {
 		conv := converterOf(api.RegistrySpec{Provider: api.Consul})
-		out := conv.rows(orders(c.instance), nil, r, "G@@orders", model.Source{})
+		out := conv.rows(orders(c.instance), nil, r, holders{"G@@orders", "G@@orders"}, model.Source{})
 		if d := cmp.Diff(c.want, alternativesOf(t, out)); d != "" || out.problem != c.problem {
 			t.Errorf("%s: %s\nproblem %q", name, d, out.problem)
 		}
@@ -106,7 +106,7 @@ func TestAddressesThatAreNobodys(t *testing.T) {
 	} {
 		conv := converterOf(api.RegistrySpec{Provider: c.provider})
 		r := resolved{"some.example": {netip.MustParseAddr("0.0.0.0"), netip.MustParseAddr("10.0.0.7")}}
-		out := conv.rows(orders(c.instances...), nil, r, "G@@orders", model.Source{})
+		out := conv.rows(orders(c.instances...), nil, r, holders{"G@@orders", "G@@orders"}, model.Source{})
 		if d := cmp.Diff(c.want, shown(out)); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}

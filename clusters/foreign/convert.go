@@ -51,13 +51,15 @@ type converted struct {
 	problem string // what is wrong with the service, a sentence; "" if nothing
 }
 
-// rows makes the rows of a service. Its ports are those that it had if no instance says any; owner is the key of the service that
-// has its host, if several would have the same. stamp is the revision and time.
-func (c *converter) rows(s Service, ports []model.Port, r resolved, owner string, stamp model.Source) (out converted) {
+// holders are the keys of the services that have a service's host and its other name, if several would have the same.
+type holders struct{ host, alias string }
+
+// rows makes the rows of a service. Its ports are those that it had if no instance says any. stamp is the revision and time.
+func (c *converter) rows(s Service, ports []model.Port, r resolved, by holders, stamp model.Source) (out converted) {
 	host := c.host(s)
 	why := invalidHost(host)
-	if owner != s.Key {
-		why = fmt.Sprintf("its host %s is that of %s: rename one of them, or use the naming mode %s", host, owner, api.NamingDNS)
+	if by.host != s.Key {
+		why = fmt.Sprintf("its host %s is that of %s: rename one of them, or use the naming mode %s", host, by.host, api.NamingDNS)
 	}
 	if why != "" {
 		return converted{ports: ports, problem: "the service is left out: " + why}
@@ -70,13 +72,17 @@ func (c *converter) rows(s Service, ports []model.Port, r resolved, owner string
 		Created: s.Created, Source: source,
 	}
 	out.add(source.Object.String(), row)
-	if alias := c.alias(s); alias != "" {
+	taken := ""
+	switch alias := c.alias(s); {
+	case alias != "" && by.alias != s.Key:
+		taken = fmt.Sprintf("its other name %s is left out: it is that of %s", alias, by.alias)
+	case alias != "":
 		a := *row
 		a.Host, a.AliasOf = alias, host
 		out.add(c.object(kindAlias, s.Key).String(), &a)
 	}
 	e, faults := c.endpoints(s, host, p, r, source)
-	out.problem = sentences(p.problem, faults)
+	out.problem = sentences(p.problem, taken, faults)
 	out.add(source.Object.String(), e)
 	for i := range s.Instances {
 		if w := c.workload(s, &s.Instances[i], r, stamp); w != nil {

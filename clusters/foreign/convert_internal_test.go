@@ -160,7 +160,7 @@ func TestRows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conv := converterOf(c.spec)
-			got := shown(conv.rows(orders(c.instances...), nil, nil, "G@@orders", model.Source{}))
+			got := shown(conv.rows(orders(c.instances...), nil, nil, holders{"G@@orders", "G@@orders"}, model.Source{}))
 			if d := cmp.Diff(c.want, got); d != "" {
 				t.Error(d)
 			}
@@ -173,7 +173,7 @@ func TestInstancesWithNames(t *testing.T) {
 	t.Parallel()
 	conv := converterOf(api.RegistrySpec{})
 	r := resolved{"db.internal": {netip.MustParseAddr("10.0.0.8"), netip.MustParseAddr("10.0.0.9")}, "none.internal": {}}
-	got := shown(conv.rows(orders(up("DB.internal.", 80), up("none.internal", 80), up("new.internal", 80)), nil, r, "G@@orders", model.Source{}))
+	got := shown(conv.rows(orders(up("DB.internal.", 80), up("none.internal", 80), up("new.internal", 80)), nil, r, holders{"G@@orders", "G@@orders"}, model.Source{}))
 	want := []string{"service orders.g.public.nacos http:80/http", "endpoint 10.0.0.8:80 http healthy weight=1 ", "endpoint 10.0.0.9:80 http healthy weight=1 ",
 		"without new.internal:80 http: Invalid its DNS name has not been resolved yet", "without none.internal:80 http: Invalid its DNS name has no address"}
 	if d := cmp.Diff(want, got); d != "" {
@@ -189,7 +189,7 @@ func TestInstancesAreWorkloads(t *testing.T) {
 	i := with(up("10.0.0.1", 80), func(i *Instance) {
 		i.Node, i.Metadata = "n1", map[string]string{"version": "v2", "odd key, a=b;c": "{}", strings.Repeat("k", 400): "x", "security.istio.io/tlsMode": "istio"}
 	})
-	out := conv.rows(orders(i, with(up("10.0.0.2", 80), func(i *Instance) { i.Disabled = true })), nil, nil, "G@@orders", model.Source{Revision: "7", Time: at})
+	out := conv.rows(orders(i, with(up("10.0.0.2", 80), func(i *Instance) { i.Disabled = true })), nil, nil, holders{"G@@orders", "G@@orders"}, model.Source{Revision: "7", Time: at})
 	object := model.ObjectKey{Kind: "Instance", Namespace: "pay", Name: "G@@orders/10.0.0.1:80"}
 	want := &model.Workload{
 		Kind: model.KindInstance, Namespace: "pay", Name: "G@@orders/10.0.0.1:80",
@@ -220,7 +220,7 @@ func TestWorkloadsOfNoWeight(t *testing.T) {
 	s := orders(with(up("10.0.0.1", 80), func(i *Instance) { i.Weight = 0 }), with(up("10.0.0.2", 80), func(i *Instance) { i.Disabled = true }),
 		with(up("10.0.0.3", 80), func(i *Instance) { i.Weight = 0.5 }))
 	var got []string
-	for _, o := range conv.rows(s, nil, nil, s.Key, model.Source{}).rows {
+	for _, o := range conv.rows(s, nil, nil, holders{s.Key, s.Key}, model.Source{}).rows {
 		if w, ok := o.(*model.Workload); ok {
 			got = append(got, fmt.Sprint(w.Address, " ", w.Weight))
 		}
@@ -236,7 +236,7 @@ func TestAlias(t *testing.T) {
 	conv := converterOf(api.RegistrySpec{Hosts: &api.HostNaming{Mode: api.NamingHigress}})
 	s := orders(up("10.0.0.1", 80))
 	s.Name = "my_orders"
-	out := conv.rows(s, nil, nil, s.Key, model.Source{})
+	out := conv.rows(s, nil, nil, holders{s.Key, s.Key}, model.Source{})
 	a, ok := out.rows[model.RowKey{Kind: model.RowService, Key: "Alias/shop/G@@orders"}].(*model.Service)
 	if !ok || a.Host != "my-x5forders.g.public.nacos" || a.AliasOf != "my_orders.G.public.nacos" {
 		t.Errorf("%+v", out.rows)
@@ -249,7 +249,7 @@ func TestHostsThatCanNotBe(t *testing.T) {
 	conv := converterOf(api.RegistrySpec{})
 	s := orders(up("10.0.0.1", 80))
 	s.Name = strings.Repeat("x", 64)
-	if out := conv.rows(s, nil, nil, s.Key, model.Source{}); len(out.rows) > 0 || !strings.Contains(out.problem, "left out") {
+	if out := conv.rows(s, nil, nil, holders{s.Key, s.Key}, model.Source{}); len(out.rows) > 0 || !strings.Contains(out.problem, "left out") {
 		t.Errorf("%+v", out)
 	}
 }

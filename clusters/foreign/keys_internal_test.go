@@ -24,7 +24,7 @@ func TestAddressesInBrackets(t *testing.T) {
 	if names := dnsNames(in); len(names) > 0 {
 		t.Errorf("%v are looked up", names)
 	}
-	got := shown(conv.rows(orders(in...), nil, nil, "G@@orders", model.Source{}))
+	got := shown(conv.rows(orders(in...), nil, nil, holders{"G@@orders", "G@@orders"}, model.Source{}))
 	if d := cmp.Diff(want, got[:2]); d != "" {
 		t.Error(d)
 	}
@@ -42,7 +42,7 @@ func TestRowsOfOddKeys(t *testing.T) {
 	rows := map[model.RowKey]string{}
 	for _, key := range []string{"G@@a_b", "G@@a_b/alias"} {
 		s := Service{Key: key, Name: "a_b", Suffix: "G.public.nacos", Instances: []Instance{up("10.0.0.1", 80)}}
-		for k := range conv.rows(s, nil, nil, key, model.Source{}).rows {
+		for k := range conv.rows(s, nil, nil, holders{key, key}, model.Source{}).rows {
 			if was, there := rows[k]; there {
 				t.Errorf("%s and %s have the row %v", was, key, k)
 			}

@@ -40,6 +40,7 @@ type Publisher struct {
 	mu       sync.Mutex
 	services map[string]*published    // guarded by mu: by key
 	hosts    map[string][]string      // guarded by mu: the keys that would have a host, sorted; the first one has it
+	aliases  map[string][]string      // guarded by mu: likewise of other names; one that is a host is nobody's
 	using    map[string]set           // guarded by mu: the keys that use a DNS name
 	resolved resolved                 // guarded by mu
 	faulty   map[string]model.Problem // guarded by mu: what is wrong with services, by key
@@ -64,7 +65,7 @@ func NewPublisher(o Options, out model.Sink) *Publisher {
 	p := &Publisher{
 		convert: newConverter(o), out: out, now: o.Now,
 		names:    dns.New(dns.Options{Cluster: o.Shard.Cluster, Resolver: o.Resolver, Log: o.Log}),
-		services: map[string]*published{}, hosts: map[string][]string{}, using: map[string]set{}, resolved: resolved{},
+		services: map[string]*published{}, hosts: map[string][]string{}, aliases: map[string][]string{}, using: map[string]set{}, resolved: resolved{},
 		faulty: map[string]model.Problem{},
 	}
 	if p.now == nil {
@@ -175,14 +176,13 @@ func (t *turn) set(s Service) {
 	if old == nil {
 		old = &published{}
 		t.services[s.Key] = old
-	} else if host := t.convert.host(old.service); host != t.convert.host(s) {
-		t.unclaim(host, s.Key)
+	} else if t.convert.host(old.service) != t.convert.host(s) {
+		t.unname(old.service)
 	}
 	old.service = s
-	host := t.convert.host(s)
-	if i, has := slices.BinarySearch(t.hosts[host], s.Key); !has {
-		t.hosts[host] = slices.Insert(t.hosts[host], i, s.Key)
-		t.touch(t.hosts[host]...) // who had it may have it no more
+	t.claim(t.hosts, t.convert.host(s), s.Key)
+	if alias := t.convert.alias(s); alias != "" {
+		t.claim(t.aliases, alias, s.Key)
 	}
 	t.touch(s.Key)
 }
@@ -192,7 +192,7 @@ func (t *turn) remove(key string) {
 	if s == nil {
 		return
 	}
-	t.unclaim(t.convert.host(s.service), key)
+	t.unname(s.service)
 	t.use(s, nil)
 	for _, row := range sortedRows(s.rows) {
 		t.events = append(t.events, model.Event{Row: row})
@@ -202,12 +202,34 @@ func (t *turn) remove(key string) {
 	delete(t.dirty, key)
 }
 
-func (t *turn) unclaim(host, key string) {
-	rest := slices.DeleteFunc(slices.Clone(t.hosts[host]), func(k string) bool { return k == key })
-	if t.hosts[host] = rest; len(rest) == 0 {
-		delete(t.hosts, host)
+func (t *turn) claim(names map[string][]string, name, key string) {
+	if i, has := slices.BinarySearch(names[name], key); !has {
+		names[name] = slices.Insert(names[name], i, key)
+		t.contest(name)
 	}
-	t.touch(rest...)
+}
+
+// unname has a service claim its names no more; one of another host has another alias.
+func (t *turn) unname(s Service) {
+	for name, of := range map[string]map[string][]string{t.convert.host(s): t.hosts, t.convert.alias(s): t.aliases} {
+		rest := slices.DeleteFunc(slices.Clone(of[name]), func(k string) bool { return k == s.Key })
+		if of[name] = rest; len(rest) == 0 {
+			delete(of, name)
+		}
+		t.contest(name)
+	}
+}
+
+// contest has all that would have a name converted: who had it may have it no more.
+func (t *turn) contest(name string) {
+	t.touch(t.hosts[name]...)
+	t.touch(t.aliases[name]...)
+}
+
+// holders tells who has the names of a service.
+func (t *turn) holders(s Service) holders {
+	alias := t.convert.alias(s)
+	return holders{t.hosts[t.convert.host(s)][0], slices.Concat(t.hosts[alias], t.aliases[alias], []string{""})[0]}
 }
 
 func (t *turn) touch(keys ...string) {
@@ -238,7 +260,7 @@ func (t *turn) end() {
 func (t *turn) refresh(s *published) {
 	t.use(s, dnsNames(s.service.Instances))
 	stamp := model.Source{Revision: s.service.Revision, Time: t.now()}
-	fresh := t.convert.rows(s.service, s.ports, t.resolved, t.hosts[t.convert.host(s.service)][0], stamp)
+	fresh := t.convert.rows(s.service, s.ports, t.resolved, t.holders(s.service), stamp)
 	for _, row := range sortedRows(fresh.rows) {
 		if old := s.rows[row]; old != nil && model.SameRow(old, fresh.rows[row]) {
 			fresh.rows[row] = old

@@ -143,6 +143,37 @@ func TestOneHostTwice(t *testing.T) {
 	}
 }
 
+// TestOtherNameTwice: the other name of a service, which is a DNS name, may be the host or the other name of another one. A host goes before it; of two,
+// the first has it. Which is told, and the service is served by its host.
+func TestOtherNameTwice(t *testing.T) {
+	t.Parallel()
+	p, out := publisher(api.RegistrySpec{Hosts: &api.HostNaming{Mode: api.NamingHigress}})
+	p.Status(model.Status{State: model.StateLive})
+	p.Replace([]Service{named("my_s"), named("My_S")})
+	expect := func(step string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, o := range out.Rows() {
+			if s, ok := o.(*model.Service); ok && s.AliasOf != "" {
+				got = append(got, s.Host+" "+s.AliasOf)
+			}
+		}
+		for _, p := range out.Last().Problems {
+			got = append(got, p.Item+": "+p.Reason)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Error(step, d)
+		}
+	}
+	const alias, suffix = "my-x5fs.dc1.consul", ".dc1.consul"
+	expect("of two", alias+" My_S"+suffix, "Service/shop/my_s: its other name "+alias+" is left out: it is that of My_S")
+	p.Put(named("my-x5fs"))
+	expect("a host", "my-x2dx5fs"+suffix+" "+alias, "Service/shop/My_S: its other name "+alias+" is left out: it is that of my-x5fs", "Service/shop/my_s: its other name "+alias+" is left out: it is that of my-x5fs")
+	p.Delete("My_S")
+	p.Delete("my-x5fs")
+	expect("the last", alias+" my_s"+suffix)
+}
+
 // TestProblemsAreBounded: a registry full of odd names does not make a status of megabytes.
 func TestProblemsAreBounded(t *testing.T) {
 	t.Parallel()

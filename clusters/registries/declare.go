@@ -142,7 +142,11 @@ func (r *reader) unique() (out []Declared) {
 		case r.Reserved[d.Key] != "":
 			r.tell(d.From, CodeTaken, d.Field, "it is not in force: %s names a registry %s", r.Reserved[d.Key], d.Key)
 		case taken:
-			r.tell(d.From, CodeTaken, d.Field, "it is not in force: the registry %s is declared by %s, which was there before", d.Key, h.where())
+			where := h.where()
+			if h.From.Shard != d.From.Shard {
+				where += " of " + h.From.Shard.String()
+			}
+			r.tell(d.From, CodeTaken, d.Field, "it is not in force: the registry %s is declared by %s, which was there before", d.Key, where)
 		case len(out) >= MostRegistries:
 			r.tell(d.From, CodeNotInForce, d.Field, "it is not in force: there are %d registries, which is the most there may be", MostRegistries)
 		default:

@@ -46,6 +46,46 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// A name is one registry's, and no cluster's.
+func TestCheckNamesOfRegistries(t *testing.T) {
+	t.Parallel()
+	object := func(name, provider, address string) string {
+		return "apiVersion: isthmus.io/v1alpha1\nkind: Registry\nmetadata: {name: " + name + ", namespace: istio-system}\nspec: {provider: " + provider + ", addresses: [\"" + address + "\"]}\n"
+	}
+	const bridge = `apiVersion: networking.higress.io/v1
+kind: McpBridge
+metadata: {name: default, namespace: istio-system}
+spec: {registries: [{type: nacos, name: trade, domain: a.example, port: 8848}, {type: consul, name: trade, domain: b.example, port: 8500, consulDatacenter: dc1}]}
+`
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"east/a.yaml": object("legacy", "consul", "a:8500"), "east/b.yaml": object("legacy", "nacos", "b:8848"), "east/c.yaml": object("west", "consul", "c:8500"),
+		"east/d.yaml": bridge, "west/e.yaml": object("legacy", "consul", "e:8500"),
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for cluster, list := range map[string][]string{
+		"east": {
+			"Registry/istio-system/legacy is defined in a.yaml too, and that definition counts", "it declares nothing here: registries are declared in the config cluster",
+			"a cluster is called west too: the registry's instances count as if they ran in it; give the registry another name",
+			"the registry nacos/trade is called trade too: the registry's instances count as if they ran in it; give the registry another name",
+		},
+		"": {"it is not in force: the registry consul/legacy is declared by Registry/istio-system/legacy of file/east, which was there before"},
+	} {
+		got := command(t, "check", dir, "--cluster-id", cluster, "-o", "json")
+		for _, want := range list {
+			if !strings.Contains(got.stdout, want) {
+				t.Errorf("config cluster %q: no %q in %s%s", cluster, want, got.stdout, got.stderr)
+			}
+		}
+	}
+}
+
 func TestCheckRefuses(t *testing.T) {
 	t.Parallel()
 	for args, says := range map[string]string{

@@ -298,13 +298,19 @@ func (o *serveOptions) declarationFindings(pc *pushcontext.PushContext) (out []a
 	for _, s := range pc.Shards {
 		clusters[s.Key.Cluster] = clusters[s.Key.Cluster] || !s.Key.Provider.Foreign() && !s.Key.Provider.OfHub()
 	}
+	named := map[model.ClusterID]model.ShardKey{}
 	for _, d := range declared {
-		if clusters[d.Key.Cluster] {
-			out = append(out, analysis.Finding{Source: d.From, Finding: model.Finding{
-				Code: registries.CodeTaken, Severity: model.SeverityWarning, Object: d.From.Object, Field: d.Field,
-				Message: fmt.Sprintf("a cluster is called %s too: the registry's instances count as if they ran in it; give the registry another name", d.Key.Cluster),
-			}})
+		other, called := "a cluster", clusters[d.Key.Cluster]
+		if k, taken := named[d.Key.Cluster]; !called && taken {
+			other, called = "the registry "+k.String(), true
 		}
+		if named[d.Key.Cluster] = d.Key; !called {
+			continue
+		}
+		out = append(out, analysis.Finding{Source: d.From, Finding: model.Finding{
+			Code: registries.CodeTaken, Severity: model.SeverityWarning, Object: d.From.Object, Field: d.Field,
+			Message: fmt.Sprintf("%s is called %s too: the registry's instances count as if they ran in it; give the registry another name", other, d.Key.Cluster),
+		}})
 	}
 	return out
 }
