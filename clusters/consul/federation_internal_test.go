@@ -69,6 +69,7 @@ func TestRealPeer(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	var all []*sink
 	for _, most := range []int32{128, 1} {
 		s := follow(t, at8500(here.URL, func(s *api.RegistrySpec) {
 			s.Consul = &api.ConsulSpec{Peers: []string{"east"}, RefreshInterval: &metav1.Duration{Duration: time.Second}}
@@ -82,6 +83,13 @@ func TestRealPeer(t *testing.T) {
 		r.status = "passing"
 		r.check(t, there)
 		s.awaitContent(t, "local.dc1.consul [8080/http]: 10.1.0.1:8080 healthy 1\nweb.east.peer.consul [8080/http]: 10.2.0.1:8080 healthy 1")
+		s.awaitState(t, "live")
+		all = append(all, s)
+	}
+	there.Kill() // what was imported is still there
+	instanceOf("local", "10.1.0.2").register(t, here, "local")
+	for _, s := range all {
+		s.awaitContent(t, "local.dc1.consul [8080/http]: 10.1.0.1:8080 healthy 1; 10.1.0.2:8080 healthy 1\nweb.east.peer.consul [8080/http]: 10.2.0.1:8080 healthy 1")
 		s.awaitState(t, "live")
 	}
 }

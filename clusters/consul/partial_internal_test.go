@@ -293,3 +293,21 @@ func TestReplacementWithoutADatacenter(t *testing.T) {
 		})
 	})
 }
+
+// A service that could not be read for itself is read again after contact was lost, too.
+func TestRefusedServiceAfterSilence(t *testing.T) {
+	pair(t, onDemand(), func(w *world) {
+		w.script(refuse("/v1/health/service/b", 403, "Permission denied"))
+		w.set("b", at("10.0.0.3"))
+		w.want(one, two)
+		w.script(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
+		w.do(func() { w.lists++; w.index++ })
+		time.Sleep(time.Hour)
+		w.script(refuse("/v1/health/service/b", 403, "Permission denied"))
+		w.after(2*time.Minute, one, two)
+		w.wantState("stale: the token may not see 1 services that were seen before: what was known of them stays")
+		w.script(nil)
+		w.after(40*time.Second, one, "b.dc1.consul [80/http]: 10.0.0.3:80 healthy 1")
+		w.wantState("live")
+	})
+}

@@ -151,16 +151,24 @@ func (r *run) turn(ctx context.Context) bool {
 	select {
 	case e := <-r.events:
 		e.apply(ctx, r)
+		r.tell(ctx)
 	case <-r.wake.C:
+		if !r.synced {
+			r.tell(ctx) // nothing is waited for any more
+		}
 	case <-ctx.Done():
 		return false
 	}
-	r.publish(time.Now())
-	r.assign(ctx)
-	r.report()
 	r.pace(time.Now())
 	r.dispatch(ctx)
 	return true
+}
+
+// tell tells what is known, and follows it.
+func (r *run) tell(ctx context.Context) {
+	r.publish(time.Now())
+	r.assign(ctx)
+	r.report()
 }
 
 // stop ends what can be ended one by one.
@@ -362,6 +370,7 @@ func (r *run) fail(s *service, err error) {
 // because it may be another server that counts anew.
 func (r *run) back(of *scopeState) {
 	of.sweep.want = of.listed && of.peer == ""
+	r.retry = time.Now()
 	for _, s := range r.services {
 		if s.scope != of {
 			continue
