@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +21,8 @@ const (
 	maxProblems = 100
 	// maxHeld bounds what is held; what goes beyond that is believed.
 	maxHeld = 1_000_000
+	// few is how much may be held until all of it is looked through at a pace: once in perHeld for each.
+	few, perHeld = 100, 20 * time.Microsecond
 )
 
 // Options configure Wrap.
@@ -67,7 +68,7 @@ func (r *registry) Run(ctx context.Context, out model.Sink) error {
 type gate struct {
 	opts Options
 	out  model.Sink
-	wake chan struct{} // cap 1: a deadline has changed
+	wake chan struct{} // cap 1: next has changed
 
 	mu       sync.Mutex
 	rows     map[model.RowKey]model.Object // guarded by mu: what proxies are served
@@ -78,6 +79,10 @@ type gate struct {
 	doubt    time.Time                     // guarded by mu: until when it is doubtful that the registry knows all instances
 	status   model.Status                  // guarded by mu: as the registry gave it
 	reported []model.Problem               // guarded by mu: what the last status said is held
+	count    int                           // guarded by mu: how much that was
+	quiet    time.Time                     // guarded by mu: until when nothing is reported
+	late     bool                          // guarded by mu: there may be something to report
+	next     time.Time                     // guarded by mu: when something is to be done
 }
 
 // held are the endpoints of an object, which the registry has no more, or fewer of; or a row that it has no more.
@@ -170,7 +175,7 @@ func (g *gate) Replace(s *model.ShardState) {
 		b.Add(k.Key, o)
 	}
 	g.out.Replace(b.Build())
-	g.report()
+	g.tell()
 }
 
 // kept are the rows that may be held back one day, and what they weigh.
@@ -193,7 +198,7 @@ func (g *gate) Put(events ...model.Event) {
 	if pass := g.judge(events); len(pass) > 0 {
 		g.out.Put(pass...)
 	}
-	g.report()
+	g.tell()
 }
 
 // Status implements model.Sink. Contact that is lost makes what comes after it doubtful.
@@ -205,29 +210,56 @@ func (g *gate) Status(s model.Status) {
 	}
 	g.status = s
 	g.pass()
-	g.report()
+	g.tell()
 }
 
-// report gives the status with what is held back, if that is news; it is called with mu held.
-func (g *gate) report() {
-	var problems []model.Problem
-	for row, h := range g.held {
-		if h.decided || h.doubted {
-			problems = append(problems, model.Problem{Item: row.Key, Reason: h.why + ", until " + h.due.UTC().Format(time.RFC3339), Since: h.since})
-		}
+// tell reports now, or as soon as it may; it is called with mu held.
+func (g *gate) tell() {
+	if g.report(); g.late {
+		g.wakeAt(g.quiet)
 	}
-	slices.SortFunc(problems, func(a, b model.Problem) int { return strings.Compare(a.Item, b.Item) })
-	if g.status.State != "" && !slices.Equal(problems, g.reported) {
-		g.reported = problems
-		g.opts.Held(len(problems))
+}
+
+// report gives the status with what is held back, if that is news, unless it is too early for that; it is called with mu held.
+func (g *gate) report() {
+	now := time.Now()
+	if g.late = now.Before(g.quiet); g.late {
+		return
+	}
+	g.quiet = now.Add(g.pace())
+	problems, count := g.problems()
+	if g.status.State != "" && (count != g.count || !slices.Equal(problems, g.reported)) {
+		g.reported, g.count = problems, count
+		g.opts.Held(count)
 		g.pass()
 	}
 }
 
+// problems names what is held, and says how much it is.
+func (g *gate) problems() (out []model.Problem, count int) {
+	var items []string
+	by := map[string]*held{}
+	for row, h := range g.held {
+		if h.decided || h.doubted {
+			items = append(items, row.Key)
+			by[row.Key] = h
+		}
+	}
+	slices.Sort(items)
+	for _, item := range items[:min(len(items), maxProblems)] {
+		h := by[item]
+		out = append(out, model.Problem{Item: item, Reason: h.why + ", until " + h.due.UTC().Format(time.RFC3339), Since: h.since})
+	}
+	return out, len(items)
+}
+
+// pace is how long to wait before all that is held is looked through again.
+func (g *gate) pace() time.Duration { return time.Duration(max(0, len(g.held)-few)) * perHeld }
+
 // pass gives the registry's status with what is held.
 func (g *gate) pass() {
 	s := g.status
-	s.Problems = slices.Concat(s.Problems, g.reported[:min(len(g.reported), maxProblems)])
+	s.Problems = slices.Concat(s.Problems, g.reported)
 	g.out.Status(s)
 }
 
@@ -246,26 +278,44 @@ func (g *gate) keepTime(ctx context.Context) {
 	}
 }
 
+// wakeAt has somebody look at the time given, or before.
+func (g *gate) wakeAt(at time.Time) {
+	if !at.Before(g.next) {
+		return
+	}
+	g.next = at
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
 // release decides about what is due, passes on what is over, and gives the time until something is.
 func (g *gate) release() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
 	g.decide(now)
-	next := now.Add(time.Hour)
 	var pass []model.Event
+	g.next = now.Add(time.Hour)
 	for row, h := range g.held {
 		if !h.due.After(now) {
 			pass = append(pass, g.letGo(row)...)
-		} else if h.due.Before(next) {
-			next = h.due
+		} else if h.due.Before(g.next) {
+			g.next = h.due
 		}
 	}
 	if len(pass) > 0 {
 		g.out.Put(pass...)
 	}
 	g.report()
-	return next.Sub(now)
+	if g.late && g.quiet.Before(g.next) {
+		g.next = g.quiet
+	}
+	if at := now.Add(g.pace()); g.next.Before(at) {
+		g.next = at
+	}
+	return g.next.Sub(now)
 }
 
 // decide judges the removals that have waited for others, and those with them, kind by kind.

@@ -99,16 +99,13 @@ func (g *gate) show(row model.RowKey, h *held) []model.Event {
 	return []model.Event{g.serve(model.Event{Row: row, Obj: s})}
 }
 
-// keep begins to hold, and wakes who keeps the time.
+// keep begins to hold, and tells who keeps the time.
 func (g *gate) keep(row model.RowKey, h *held) {
 	g.held[row] = h
 	for _, p := range h.parts() {
 		g.owners[p] = h
 	}
-	select {
-	case g.wake <- struct{}{}:
-	default:
-	}
+	g.wakeAt(h.due)
 }
 
 // suspicious reports whether what the registry has now may be less than there is.

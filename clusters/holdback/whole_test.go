@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -210,5 +211,47 @@ func TestConfiguration(t *testing.T) {
 			w.gone(kind, "p", "q", "r", "s")
 		}
 		w.configs(0, none, judged...)
+	})
+}
+
+// What is held is looked through at a pace if it is much: a registry whose thousands of services come back one by one is told of now
+// and then, and not at each.
+func TestMuchIsToldAtAPace(t *testing.T) {
+	t.Parallel()
+	story(t, "thousands of objects go one by one, and come back", api.EmptyPolicy{}, func(w *world) {
+		const many = 5000
+		var evs []model.Event
+		for i := range many {
+			evs = append(evs, configured(model.ConfigVirtualService, fmt.Sprint("v", i)))
+		}
+		w.Registry.Apply(evs...)
+		w.reconnect()
+		synctest.Wait()
+		before := len(w.Statuses())
+		for _, ev := range evs {
+			w.Registry.Apply(model.Event{Row: ev.Row})
+			time.Sleep(time.Millisecond) // of the fake clock
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if ps, held := w.problems(), w.held(); len(ps) != 100 || held[len(held)-1] != many || ps[0].Item != "VirtualService/ns/v0" {
+			w.t.Errorf("%d problems, held %v", len(ps), held)
+		}
+		for _, ev := range evs {
+			w.Registry.Apply(ev)
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if ps, held := w.problems(), w.held(); len(ps) > 0 || held[len(held)-1] != 0 {
+			w.t.Errorf("%d problems, held %v", len(ps), held)
+		}
+		if n := len(w.Statuses()) - before; n > 1000 { // at each it were 10 000
+			w.t.Errorf("%d statuses", n)
+		}
+		w.configs(10*time.Minute, "", model.ConfigGateway)
+		if n := len(w.served()); n < many {
+			w.t.Errorf("%d rows", n)
+		}
 	})
 }
