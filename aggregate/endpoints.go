@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -146,7 +147,7 @@ func workloadEndpoint(s selected, port string, number uint16) *model.Endpoint {
 		Addr:     model.Addr{Cluster: s.id.shard.Cluster, Host: w.Address.Host, AddrPort: netip.AddrPortFrom(w.Address.AddrPort.Addr(), number)},
 		PortName: port, Health: w.Health, Weight: w.Weight, Labels: w.Labels, Locality: w.Locality, Network: w.Network,
 		TLSMode: w.TLSMode, ServiceAccount: w.ServiceAccount, Node: w.Node, Source: &w.Source,
-		Workload: model.ObjectKey{Kind: string(w.Kind), Namespace: w.Namespace, Name: w.Name},
+		Workload: model.ObjectKey{Kind: string(w.Kind), Namespace: w.Namespace, Name: w.Name}, Alternatives: alternativesAt(w, number),
 	}
 	if w.Address.Cluster != "" {
 		e.Addr.Cluster = w.Address.Cluster
@@ -158,6 +159,21 @@ func workloadEndpoint(s selected, port string, number uint16) *model.Endpoint {
 		e.TLSMode = model.TLSIstio
 	}
 	return e
+}
+
+// alternativesAt are those of a workload at one of its ports, or at another.
+func alternativesAt(w *model.Workload, number uint16) *model.Alternatives {
+	if w.Alternatives == nil {
+		return nil
+	}
+	known := slices.Contains(slices.Collect(maps.Values(w.Ports)), number)
+	out := slices.Clone(*w.Alternatives)
+	for i := range out {
+		if a := &out[i]; a.Port == 0 || !known {
+			a.Port = number
+		}
+	}
+	return &out
 }
 
 // settle removes duplicates: of one address and port in one network, a registry's own statement beats a selected

@@ -93,6 +93,7 @@ type Workload struct {
 	// Address is the IP (AddrPort with port 0), DNS name or unix socket of the instance; none for a
 	// WorkloadEntry reachable only through its network's gateway. Addr.Cluster is the member it runs in.
 	Address        Addr
+	Alternatives   *Alternatives     // of Address, as an Endpoint's; a Port is that of the workload's only port, 0 means its ports
 	Ports          map[string]uint16 // named ports
 	Network        string
 	Locality       Locality

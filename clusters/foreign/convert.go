@@ -233,7 +233,7 @@ func (c *converter) workload(s Service, i *Instance, r resolved, stamp model.Sou
 	labels := labelsOf(i.Metadata)
 	w := &model.Workload{
 		Kind: model.KindInstance, Namespace: c.spec.Namespace, Name: instanceName(s, i), Labels: labels,
-		Address: model.Addr{Cluster: c.shard.Cluster, AddrPort: netip.AddrPortFrom(addrs[0], 0)},
+		Address: model.Addr{Cluster: c.shard.Cluster, AddrPort: netip.AddrPortFrom(addrs[0], 0)}, Alternatives: b.alternatives(i, listening{}, 0),
 		Network: c.spec.Network, Locality: c.locality(i), TLSMode: tlsMode(labels), Health: i.Health, Weight: c.weight(i), Node: i.Node,
 		Source: c.source(kindInstance, instanceName(s, i), stamp),
 	}
