@@ -91,6 +91,8 @@ func (h homes) of(n serviceName) (out []serviceName) {
 // scope is one group of one namespace: what a list is about.
 type scope struct{ namespace, group string }
 
+func (n serviceName) scope() scope { return scope{n.namespace, n.group} }
+
 func (s scope) String() string { return "namespace " + s.namespace + ", group " + s.group }
 
 func (s scope) pattern() string { return s.namespace + ">>" + s.group + ">>*" }

@@ -23,6 +23,7 @@ type Options struct {
 	Access   foreign.Access
 	Resolver dns.Resolver     // of instances that have DNS names; that of the machine if nil
 	Metrics  *foreign.Metrics // nil: none
+	Before   *Memory          // shared with registries that this one replaces, or that replace it, and are declared alike; may be nil
 	Log      *slog.Logger     // discards if nil
 	Now      func() time.Time // time.Now if nil
 
@@ -60,7 +61,8 @@ type settings struct {
 	interval    time.Duration // between lists of names
 	maxServices int
 	concurrency int
-	rate        rate.Limit    // requests per second
+	rate        rate.Limit // requests per second
+	before      *Memory
 	verifyPause time.Duration // at least, between services that are verified: half the requests are left to others
 	clock       func() time.Time
 	backoff     func(int) time.Duration
@@ -111,7 +113,7 @@ func newSettings(o Options) settings {
 		naming:   naming{shard: key, home: o.Spec.Namespace, namespaces: spec.NamespaceNames, honour: spec.ProtectThreshold == "honour"},
 		interval: spec.DiscoveryInterval.Duration, maxServices: int(limits.MaxServices),
 		concurrency: max(1, int(limits.Concurrency)), rate: rate.Inf,
-		clock: o.Now, backoff: o.Backoff, timing: defaultTiming, log: o.Log,
+		before: o.Before, clock: o.Now, backoff: o.Backoff, timing: defaultTiming, log: o.Log,
 	}
 	if n := limits.RequestsPerSecond; n > 0 {
 		s.rate, s.verifyPause = rate.Limit(n), 2*time.Second/time.Duration(n)

@@ -30,8 +30,10 @@ func (w *watcher) report() {
 	for _, n := range w.scopes {
 		add(n.problem)
 	}
-	for _, svc := range w.services {
-		add(svc.problem)
+	for n, svc := range w.services {
+		if !w.scopes[n.scope()].unread { // which says it for all of them
+			add(svc.problem)
+		}
 	}
 	slices.SortFunc(out.Problems, func(a, b model.Problem) int { return strings.Compare(a.Item, b.Item) })
 	w.pub.Status(out)

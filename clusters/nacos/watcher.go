@@ -219,7 +219,7 @@ func (w *watcher) everything() (out []foreign.Service) {
 
 // discover takes note of a service.
 func (w *watcher) discover(n serviceName) {
-	names := w.scopes[scope{n.namespace, n.group}]
+	names := w.scopes[n.scope()]
 	if names == nil || w.services[n] != nil || !realService(n.name) || !w.filter.Takes(n.name) {
 		return
 	}
@@ -240,9 +240,10 @@ func (w *watcher) discover(n serviceName) {
 func (w *watcher) forget(svc *service) {
 	delete(w.services, svc.name)
 	delete(w.dirty, svc.name)
-	w.scopes[scope{svc.name.namespace, svc.name.group}].count--
+	w.scopes[svc.name.scope()].count--
 	w.settle(svc)
 	w.protect(svc.info, nil)
+	w.before.note(svc.name, nil)
 	w.todo.drop(svc.name)
 	w.later.drop(svc.name)
 	w.clearProblem(&svc.problem)
@@ -263,8 +264,9 @@ func (w *watcher) take(svc *service, info *serviceInfo, at time.Time) {
 		w.dirty[svc.name] = at
 	}
 	w.protect(svc.info, info)
+	w.before.note(svc.name, info)
 	if svc.info = info; len(info.Hosts) == 0 { // whether it is still there only the list tells
-		w.later.add(task{kind: listNames, scope: scope{svc.name.namespace, svc.name.group}}, w.clock().Add(w.interval))
+		w.later.add(task{kind: listNames, scope: svc.name.scope()}, w.clock().Add(w.interval))
 	}
 }
 
@@ -340,7 +342,7 @@ func (w *watcher) named(changes []fuzzyContext) {
 		case c.Changed == fuzzyAddService:
 			w.discover(n)
 		case c.Changed == fuzzyDeleteService && w.services[n] != nil:
-			w.later.add(task{kind: listNames, scope: scope{n.namespace, n.group}}, w.clock().Add(w.timing.relist))
+			w.later.add(task{kind: listNames, scope: n.scope()}, w.clock().Add(w.timing.relist))
 		}
 	}
 }

@@ -101,7 +101,11 @@ func (w *watcher) listed(n *names, begun time.Time, list []string, err error) {
 		w.later.add(again, w.clock().Add(w.pause(n.failures, err)))
 		return
 	}
-	if n.unread = false; w.live && w.status.State != model.StateLive {
+	if n.unread {
+		n.unread = false
+		w.again(n.scope)
+	}
+	if w.live && w.status.State != model.StateLive {
 		w.setStatus(model.StateLive, "")
 	}
 	w.clearProblem(&n.problem)
@@ -112,6 +116,15 @@ func (w *watcher) listed(n *names, begun time.Time, list []string, err error) {
 		every = w.timing.reconcile
 	}
 	w.later.add(again, w.clock().Add(jittered(every)))
+}
+
+// again asks for services that could not be read.
+func (w *watcher) again(sc scope) {
+	for n, svc := range w.services {
+		if n.scope() == sc && svc.problem.Reason != "" {
+			w.todo.add(task{kind: subscribe, service: n})
+		}
+	}
 }
 
 // found takes note of the names of a list. Which ones there is no room for does not depend on the server's order.
@@ -133,6 +146,9 @@ func (w *watcher) unlisted(n *names, err error) {
 		w.setProblem(&n.problem, n.scope.String(), "its services can't be listed: "+err.Error())
 	}
 	n.complete = n.complete || n.unread || changing && n.failures >= settleTries
+	if n.unread && !w.published { // each is asked for by itself, and what can't be read either is as it was
+		w.found(n, w.before.names(n.scope))
+	}
 	why := reason(err)
 	if w.unheard() {
 		why = "no services can be listed: " + why
@@ -167,7 +183,7 @@ func (w *watcher) compare(sc scope, begun time.Time, list []string) (empty bool)
 		there[name] = true
 	}
 	for n, svc := range w.services {
-		if (scope{n.namespace, n.group}) != sc {
+		if n.scope() != sc {
 			continue
 		}
 		empty = empty || svc.info == nil || len(svc.info.Hosts) == 0
@@ -228,9 +244,21 @@ func (w *watcher) subscribed(svc *service, asked int, info *serviceInfo, err err
 	svc.failures++
 	if lasting(err) || svc.failures >= settleTries {
 		w.settle(svc)
+		w.recall(svc)
 		w.setProblem(&svc.problem, svc.name.String(), "it can't be read: "+err.Error())
 	}
-	w.later.add(task{kind: subscribe, service: svc.name}, w.clock().Add(w.pause(svc.failures, err)))
+	pause := w.pause(svc.failures, err)
+	if w.scopes[svc.name.scope()].unread { // when its list can be read, so most likely can it
+		pause = max(pause, w.timing.reconcile)
+	}
+	w.later.add(task{kind: subscribe, service: svc.name}, w.clock().Add(pause))
+}
+
+// recall has a service that could not be read since the run began as it was known before.
+func (w *watcher) recall(svc *service) {
+	if info := w.before.of(svc.name); svc.info == nil && info != nil {
+		w.take(svc, info, time.Time{})
+	}
 }
 
 func (w *watcher) read(t task) func(context.Context, *session) func() {

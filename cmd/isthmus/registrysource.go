@@ -234,6 +234,7 @@ func (s *registrySource) guarded(make func(registries.Plan, *handover, *slog.Log
 type handover struct {
 	served *holdback.Handover
 	consul *consul.Memory
+	nacos  *nacos.Memory
 	spec   api.RegistrySpec
 }
 
@@ -243,9 +244,9 @@ func (s *registrySource) handover(p registries.Plan) *handover {
 	h, there := s.before[p.Key]
 	switch {
 	case !there:
-		return &handover{begin(s.store, p.Key), &consul.Memory{}, p.Spec}
+		return &handover{begin(s.store, p.Key), &consul.Memory{}, &nacos.Memory{}, p.Spec}
 	case !reflect.DeepEqual(h.spec, p.Spec):
-		return &handover{&holdback.Handover{}, &consul.Memory{}, p.Spec}
+		return &handover{&holdback.Handover{}, &consul.Memory{}, &nacos.Memory{}, p.Spec}
 	}
 	return h
 }
@@ -256,8 +257,10 @@ func (s *registrySource) consul(p registries.Plan, h *handover, log *slog.Logger
 	})
 }
 
-func (s *registrySource) nacos(p registries.Plan, _ *handover, log *slog.Logger) (model.Registry, error) {
-	return nacos.New(nacos.Options{Name: p.Key.Cluster, Spec: p.Spec, Access: p.Access, Resolver: s.resolver, Metrics: s.metrics, Log: log})
+func (s *registrySource) nacos(p registries.Plan, h *handover, log *slog.Logger) (model.Registry, error) {
+	return nacos.New(nacos.Options{
+		Name: p.Key.Cluster, Spec: p.Spec, Access: p.Access, Resolver: s.resolver, Before: h.nacos, Metrics: s.metrics, Log: log,
+	})
 }
 
 func (s *registrySource) mcp(p registries.Plan, _ *handover, _ *slog.Logger) (model.Registry, error) {
