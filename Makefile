@@ -24,7 +24,7 @@ PKG ?= ./...
 # each on two cores, Consul six.
 servers = ISTHMUS_ENVOY="$$($(setup) envoy)"; ISTHMUS_ETCD="$$($(setup) etcd)"; ISTHMUS_KUBE_APISERVER="$$($(setup) kube-apiserver)"; \
 	ISTHMUS_CONSUL="$$($(setup) consul)"; ISTHMUS_ISTIOD="$$($(setup) istiod)"; ISTHMUS_NACOS="$$($(setup) nacos)"; \
-	export ISTHMUS_ENVOY ISTHMUS_ETCD ISTHMUS_KUBE_APISERVER ISTHMUS_CONSUL ISTHMUS_ISTIOD ISTHMUS_NACOS
+	ISTHMUS_VERDICTS="$$($(setup) verdicts)"; export ISTHMUS_ENVOY ISTHMUS_ETCD ISTHMUS_KUBE_APISERVER ISTHMUS_CONSUL ISTHMUS_ISTIOD ISTHMUS_NACOS ISTHMUS_VERDICTS
 
 .NOTPARALLEL:
 .PHONY: help build check test soak oracle demo bench bench-registries fuzz cover clean modules lint-fmt lint-vet lint-static lint-imports

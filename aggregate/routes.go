@@ -120,11 +120,17 @@ func (rs *routes) add(r *route) {
 	}
 }
 
-// rivals are the VirtualServices of sidecars of which a host is an older one's, for all who may use it.
+// rivals are the VirtualServices of sidecars of which a host is an older one's, for all who may use it. Rules for connections are
+// those of all, so only ones with rules for HTTP are in each other's way.
 func (rs *routes) rivals() (out []pushcontext.Conflict) {
 	for key, list := range rs.byHost {
 		for i, v := range list {
-			older := slices.IndexFunc(list[:i], func(o *pushcontext.VirtualService) bool { return o != v && o.Export.Covers(v.Export) })
+			if len(v.Spec.GetHttp()) == 0 {
+				continue
+			}
+			older := slices.IndexFunc(list[:i], func(o *pushcontext.VirtualService) bool {
+				return o != v && len(o.Spec.GetHttp()) > 0 && o.Export.Covers(v.Export)
+			})
 			if older >= 0 {
 				out = append(out, pushcontext.Conflict{
 					Field: model.ConfigVirtualService, Winner: list[older].Source, Loser: v.Source,

@@ -218,10 +218,17 @@ func TestDestinationsFollowTheirServices(t *testing.T) {
 // Of VirtualServices of sidecars for one host the oldest is used, by all who may use it; that others are not is told.
 func TestVirtualServicesOfOneHostAreConflicts(t *testing.T) {
 	t.Parallel()
-	private, gateway := hosts("a"), hosts("a")
+	of := func(names ...string) *networking.VirtualService {
+		v := hosts(names...)
+		v.Http = []*networking.HTTPRoute{to(host("a"), 0)}
+		return v
+	}
+	private, gateway, streams := of("a"), of("a"), hosts("a", "b")
 	private.ExportTo, gateway.Gateways = []string{"."}, []string{"gw"}
-	b := rebuild(virtual("ns", "private", 0, private), virtual("ns", "first", 1, hosts("a", "b")), virtual("ns", "second", 2, hosts("b")),
-		virtual("ns", "third", 3, hosts("c")), virtual("ns", "gateway", 4, gateway), virtual("ns", "hidden", 5, private))
+	streams.Tcp = []*networking.TCPRoute{{}}
+	b := rebuild(virtual("ns", "private", 0, private), virtual("ns", "first", 1, of("a", "b")), virtual("ns", "second", 2, of("b")),
+		virtual("ns", "third", 3, of("c")), virtual("ns", "gateway", 4, gateway), virtual("ns", "hidden", 5, private),
+		virtual("ns", "oldest", -1, streams), virtual("ns", "streams", 6, streams))
 	want := []string{"first over second: both are", "private over hidden: both are"}
 	if d := cmp.Diff(want, conflictText(b.Conflicts)); d != "" {
 		t.Error(d)

@@ -144,7 +144,7 @@ func unmarshal(js []byte, m message) (unknown string, err error) {
 		if unknownField.MatchString(strict.Error()) { // which hides the error
 			return "", err
 		}
-		return "", strict // it says where
+		return "", placed(js, strict)
 	}
 	return firstUnknown(js, m.ProtoReflect().Descriptor()), nil
 }

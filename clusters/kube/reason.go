@@ -25,6 +25,9 @@ func Reason(err error) (reason, field string) {
 	if m := badField.FindStringSubmatch(msg); m != nil {
 		return msg, m[1]
 	}
+	if at := fieldOf(err); at != "" {
+		return at + ": " + msg, strings.TrimRight(at[strings.LastIndexByte(at, '.')+1:], "[]0123456789")
+	}
 	m := wrongType.FindStringSubmatch(msg)
 	if m == nil {
 		return msg, ""

@@ -40,13 +40,13 @@ func specs() map[string]proto.Message {
 func shownBy() map[string]string {
 	return map[string]string{
 		"Gateway servers.name": "TestFindings", "Sidecar ingress.port.name": "TestFindings", "Sidecar egress.port.name": "TestFindings", // each is there once, and says no more
-		"Sidecar ingress.tls.httpsRedirect": "TestFindings", // refused, as by Istio
-		"Gateway servers.port.protocol":     "TestGatewaysShareSockets",
-		"MeshConfig discoverySelectors":     "TestDiscoverySelectors",
-		"MeshConfig configSources":          "TestConfigSourcesAreFollowed",
-		"MeshConfig serviceSettings":        "TestMergeClusterLocalSettings",
-		"ServiceEntry ports.name":           "TestIncident57Ports",
-		"WorkloadGroup metadata":            "TestComesAndGoes", "WorkloadGroup template": "TestComesAndGoes",
+		"Sidecar ingress.tls.httpsRedirect": "TestFindings", "Sidecar ingress.tls.subjectAltNames": "TestFindings", "Sidecar ingress.tls.tlsCertificates": "TestFindings", "Gateway servers.tls.tlsCertificates.caCertificates": "TestFindings", // refused, as by Istio, or without caCertificates beside it
+		"Gateway servers.port.protocol": "TestGatewaysShareSockets",
+		"MeshConfig discoverySelectors": "TestDiscoverySelectors",
+		"MeshConfig configSources":      "TestConfigSourcesAreFollowed",
+		"MeshConfig serviceSettings":    "TestMergeClusterLocalSettings",
+		"ServiceEntry ports.name":       "TestIncident57Ports",
+		"WorkloadGroup metadata":        "TestComesAndGoes", "WorkloadGroup template": "TestComesAndGoes",
 	}
 }
 
@@ -209,7 +209,7 @@ func sites(m protoreflect.Message, prefix string, visit func(protoreflect.Messag
 func otherValues() map[string]string {
 	return map[string]string{
 		"distribute.from": "r2/*", "distribute.to": `{"r1/*": 70, "r2/*": 30}`, "grpcStatus": "NOT_FOUND", "endpoints.address": "10.9.0.9", "fixedDelay": "7s",
-		"warmup.duration": "8s", "bytes": "AAED", "tls.mode": "OPTIONAL_MUTUAL", "useSourceIp": "false", "outboundTrafficPolicy.mode": "ALLOW_ANY", "tunnel.targetPort": "98",
+		"warmup.duration": "8s", "bytes": "AAED", "tls.mode": "OPTIONAL_MUTUAL", "useSourceIp": "false", "outboundTrafficPolicy.mode": "ALLOW_ANY", "tunnel.targetPort": "98", "http2KeepAlive.interval": "19s", "http2KeepAlive.timeout": "19s", "maglev.tableSize": "103", "sniHosts": "[web.example]",
 	}
 }
 

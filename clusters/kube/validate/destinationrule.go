@@ -23,7 +23,7 @@ func destinationRule(c *checker, s *networking.DestinationRule) {
 		at := c.at("workloadSelector.matchLabels")
 		at.selects(s.WorkloadSelector.MatchLabels)
 		at.selector(s.WorkloadSelector.MatchLabels)
-		c.at("exportTo").unless(len(s.ExportTo) == 0 || len(s.ExportTo) == 1 && s.ExportTo[0] == ".", CodeExportTo, "a rule with a workloadSelector is for its own namespace: write \".\"")
+		c.at("exportTo").unless(len(s.ExportTo) == 0 || len(s.ExportTo) == 1 && (s.ExportTo[0] == "." || s.ExportTo[0] == c.key.Namespace), CodeExportTo, "a rule with a workloadSelector is for its own namespace: write \".\"")
 	}
 	trafficPolicy(c.at("trafficPolicy"), s.TrafficPolicy)
 	seen := once[string]{}
@@ -32,7 +32,7 @@ func destinationRule(c *checker, s *networking.DestinationRule) {
 		if !at.at("name").unless(sub.GetName() != "", CodeRequired, "the subset has no name") {
 			continue
 		}
-		at.at("name").subset(sub.Name)
+		at.at("name").name(sub.Name)
 		seen.check(at.at("name"), sub.Name, CodeDuplicate, "subset")
 		at.at("labels").labels(sub.Labels)
 		trafficPolicy(at.at("trafficPolicy"), sub.TrafficPolicy)
@@ -62,6 +62,7 @@ func trafficPolicy(c *checker, p *networking.TrafficPolicy) {
 		if at.at("port.number").port(l.GetPort().GetNumber()) {
 			ports.check(at.at("port.number"), l.Port.Number, CodeDuplicate, "port")
 		}
+		at.unless(l.GetLoadBalancer() != nil || l.GetConnectionPool() != nil || l.GetOutlierDetection() != nil || l.GetTls() != nil, CodeRequired, "it says nothing about the port: give it a setting")
 		onePolicy(at, l)
 	}
 	if t := p.Tunnel; t != nil {
@@ -103,13 +104,15 @@ func loadBalancer(c *checker, l *networking.LoadBalancerSettings, outliers *netw
 			at.at("minimumPercent").percent(w.MinimumPercent.Value)
 		}
 		if w.Aggression != nil {
-			at.at("aggression").unless(w.Aggression.Value >= 1, CodeRange, "%v is too small: it is at least 1", w.Aggression.Value)
+			at.at("aggression").unless(w.Aggression.Value > 0, CodeRange, "%v is too small: it is more than 0", w.Aggression.Value)
 		}
 	}
 	//lint:ignore SA1019 objects may still have it
 	old := l.WarmupDurationSecs
-	c.unless(old == nil || l.Warmup == nil, CodeExclusive, "warmup and warmupDurationSecs exclude each other: keep warmup")
-	c.at("warmupDurationSecs").duration(old, time.Millisecond)
+	if old != nil && l.Warmup != nil {
+		c.at("warmupDurationSecs").warn(CodeIneffective, "warmup goes before it: leave it out")
+	}
+	c.at("warmupDurationSecs").duration(old, 0)
 	if (l.Warmup != nil || old != nil) && !warms(l) {
 		c.at("warmup").warn(CodeIneffective, "only ROUND_ROBIN and LEAST_REQUEST warm endpoints up")
 	}
@@ -128,7 +131,7 @@ func warms(l *networking.LoadBalancerSettings) bool {
 func consistentHash(c *checker, h *networking.LoadBalancerSettings_ConsistentHashLB) {
 	switch k := h.HashKey.(type) {
 	case nil:
-		c.refuse(CodeRequired, "it says not what to hash: give it one of httpHeaderName, httpCookie, useSourceIp and httpQueryParameterName")
+		c.warn(CodeRequired, "it says not what to hash, so each request goes anywhere: give it one of httpHeaderName, httpCookie, useSourceIp and httpQueryParameterName")
 	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpHeaderName:
 		c.at("httpHeaderName").header(k.HttpHeaderName)
 	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpQueryParameterName:
@@ -136,21 +139,34 @@ func consistentHash(c *checker, h *networking.LoadBalancerSettings_ConsistentHas
 	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpCookie:
 		c.at("httpCookie.name").unless(k.HttpCookie.GetName() != "", CodeRequired, "the cookie has no name")
 		c.at("httpCookie.ttl").duration(k.HttpCookie.GetTtl(), 0)
+		names := once[string]{}
 		for i, a := range k.HttpCookie.GetAttributes() {
-			c.item("httpCookie.attributes", i).unless(a.GetName() != "", CodeRequired, "the attribute has no name")
+			at := c.item("httpCookie.attributes", i)
+			if at.unless(a.GetName() != "", CodeRequired, "the attribute has no name") {
+				names.check(at, a.Name, CodeDuplicate, "attribute")
+			}
 		}
 	}
-	if m := h.GetMaglev(); m != nil && m.TableSize != 0 {
-		c.at("maglev.tableSize").unless(m.TableSize <= 5000011, CodeRange, "%d is too large: at most 5000011", m.TableSize)
+	if m := h.GetMaglev(); m != nil {
+		c.at("maglev.tableSize").unless(m.TableSize < largestTable, CodeRange, "%d is too large: it is less than %d", m.TableSize, largestTable)
 		c.at("maglev.tableSize").unless(prime(m.TableSize), CodeRange, "%d is not a prime number", m.TableSize)
 	}
+	//lint:ignore SA1019 objects may still have it
+	old := h.MinimumRingSize
+	c.unless(old == 0 || h.HashAlgorithm == nil, CodeExclusive, "minimumRingSize excludes ringHash and maglev: keep one of them")
+	c.at("minimumRingSize").unless(old <= largestRing, CodeRange, "%d is too large: at most %d", old, largestRing)
 	size := h.GetRingHash().GetMinimumRingSize()
-	c.at("ringHash.minimumRingSize").unless(size <= 8<<20, CodeRange, "%d is too large: at most %d", size, 8<<20)
+	c.at("ringHash.minimumRingSize").unless(size <= largestRing, CodeRange, "%d is too large: at most %d", size, largestRing)
 }
+
+const (
+	largestRing  = 8 << 20 // Envoy refuses a cluster with a larger one
+	largestTable = 5000011
+)
 
 // prime looks at numbers of a few millions at most.
 func prime(n uint64) bool {
-	if n < 2 || n > math.MaxUint32 {
+	if n < 1 || n > math.MaxUint32 {
 		return false
 	}
 	for d := uint64(2); d*d <= n; d++ {
@@ -165,8 +181,11 @@ func locality(c *checker, l *networking.LocalityLoadBalancerSetting, outliers *n
 	if l == nil {
 		return
 	}
-	if len(l.Distribute) > 0 && len(l.Failover)+len(l.FailoverPriority) > 0 {
-		c.refuse(CodeExclusive, "distribute excludes failover and failoverPriority: keep one of them")
+	switch {
+	case len(l.Distribute) > 0 && len(l.Failover) > 0:
+		c.refuse(CodeExclusive, "distribute excludes failover: keep one of them")
+	case len(l.Distribute) > 0 && len(l.FailoverPriority) > 0:
+		c.at("failoverPriority").warn(CodeIneffective, "it has no effect beside distribute: keep one of them")
 	}
 	var from []string
 	for i, d := range l.Distribute {
@@ -219,9 +238,7 @@ func zoneAware(c *checker, l *networking.LoadBalancerSettings) {
 		at.unless(!slices.Contains(placeLabels, key), CodeExclusive, "zones and regions are told apart anyway: leave %s out", key)
 	}
 	c.at("minClusterSize").unless(z.MinClusterSize == nil || z.MinClusterSize.Value > 0, CodeRange, "0 is too small: it is at least 1")
-	if (z.Enabled == nil || z.Enabled.Value) && l.LocalityLbSetting != nil {
-		c.warn(CodeIneffective, "localityLbSetting has no effect beside it: leave one of them out")
-	}
+	c.unless(l.LocalityLbSetting == nil, CodeExclusive, "zoneAwareLbSetting and localityLbSetting exclude each other: keep one of them")
 }
 
 // locality checks "region", "region/zone", "region/zone/subzone", with "*" as the last part.
@@ -289,12 +306,34 @@ func connectionPool(c *checker, p *networking.ConnectionPoolSettings) {
 	}{
 		{"tcp.connectTimeout", t.GetConnectTimeout(), time.Millisecond}, {"tcp.maxConnectionDuration", t.GetMaxConnectionDuration(), time.Millisecond}, {"tcp.idleTimeout", t.GetIdleTimeout(), 0},
 		{"tcp.tcpKeepalive.time", t.GetTcpKeepalive().GetTime(), time.Second}, {"tcp.tcpKeepalive.interval", t.GetTcpKeepalive().GetInterval(), time.Second},
-		{"http.idleTimeout", h.GetIdleTimeout(), 0}, {"http.http2KeepAlive.interval", h.GetHttp2KeepAlive().GetInterval(), time.Millisecond}, {"http.http2KeepAlive.timeout", h.GetHttp2KeepAlive().GetTimeout(), time.Millisecond},
+		{"http.idleTimeout", h.GetIdleTimeout(), time.Millisecond}, {"http.http2KeepAlive.interval", h.GetHttp2KeepAlive().GetInterval(), time.Millisecond}, {"http.http2KeepAlive.timeout", h.GetHttp2KeepAlive().GetTimeout(), time.Millisecond},
 	} {
 		c.at(d.field).duration(d.value, d.atLeast)
 	}
+	keepalive(c.at("tcp.tcpKeepalive"), t.GetTcpKeepalive())
+	if d := t.GetIdleTimeout().AsDuration(); d.Milliseconds() != 0 {
+		c.at("tcp.idleTimeout").duration(t.IdleTimeout, time.Millisecond)
+	}
+	if k := h.GetHttp2KeepAlive(); k != nil {
+		c.at("http.http2KeepAlive.interval").unless(k.Interval != nil, CodeRequired, "interval and timeout are both needed")
+		c.at("http.http2KeepAlive.timeout").unless(k.Timeout != nil, CodeRequired, "interval and timeout are both needed")
+	}
 	if h.GetUseClientProtocol() {
 		c.at("http").unless(h.H2UpgradePolicy != networking.ConnectionPoolSettings_HTTPSettings_UPGRADE, CodeExclusive, "useClientProtocol excludes h2UpgradePolicy UPGRADE: keep one of them")
+	}
+}
+
+// keepalive warns of what Linux refuses for a connection.
+func keepalive(c *checker, k *networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive) {
+	const longest, most = 32767 * time.Second, 127
+	for _, f := range []struct {
+		field string
+		bad   bool
+		limit any
+	}{{"time", k.GetTime().AsDuration() > longest, longest}, {"interval", k.GetInterval().AsDuration() > longest, longest}, {"probes", k.GetProbes() > most, most}} {
+		if f.bad {
+			c.at(f.field).warn(CodeRange, "Linux refuses it, so that no connection is made: it is at most %v", f.limit)
+		}
 	}
 }
 
@@ -322,11 +361,15 @@ func clientTLS(c *checker, t *networking.ClientTLSSettings) {
 		return
 	}
 	files := t.ClientCertificate != "" || t.PrivateKey != "" || t.CaCertificates != ""
-	if (t.CredentialName != "" || t.CaCertCredentialName != "") && files {
-		c.refuse(CodeTLS, "credentialName and files exclude each other: keep one of them")
+	ends := t.Mode == networking.ClientTLSSettings_SIMPLE || t.Mode == networking.ClientTLSSettings_MUTUAL
+	switch {
+	case t.CredentialName != "" && ends:
+		c.unless(!files && t.CaCrl == "", CodeTLS, "credentialName and files exclude each other: keep one of them")
+	case t.CredentialName != "" || t.CaCertCredentialName != "" && files:
+		c.warn(CodeTLS, "credentialName and files exclude each other: keep one of them")
 	}
-	if t.InsecureSkipVerify.GetValue() && (t.CaCertificates != "" || len(t.SubjectAltNames) > 0) {
-		c.at("insecureSkipVerify").warn(CodeIneffective, "nothing is verified, so caCertificates and subjectAltNames do nothing")
+	if t.InsecureSkipVerify.GetValue() && (t.CaCertificates != "" || len(t.SubjectAltNames) > 0 || t.CredentialName != "" && t.Mode == networking.ClientTLSSettings_SIMPLE) {
+		c.at("insecureSkipVerify").unless(!ends, CodeExclusive, "nothing is verified: leave caCertificates, credentialName and subjectAltNames out")
 	}
 	switch t.Mode {
 	case networking.ClientTLSSettings_MUTUAL:
@@ -335,9 +378,13 @@ func clientTLS(c *checker, t *networking.ClientTLSSettings) {
 			c.at("privateKey").unless(t.PrivateKey != "", CodeTLS, "mode MUTUAL needs the key of the client's certificate")
 		}
 	case networking.ClientTLSSettings_ISTIO_MUTUAL:
-		c.unless(!files && t.CredentialName == "" && t.CaCertCredentialName == "" && t.CaCrl == "", CodeTLS, "mode ISTIO_MUTUAL uses the mesh's own certificates: leave certificates, keys and credentialName out")
+		if files || t.CredentialName != "" || t.CaCertCredentialName != "" || t.CaCrl != "" {
+			c.warn(CodeTLS, "mode ISTIO_MUTUAL uses the mesh's own certificates: certificates, keys and credentialName do nothing")
+		}
 	case networking.ClientTLSSettings_SIMPLE:
-		c.unless(t.ClientCertificate == "" && t.PrivateKey == "", CodeTLS, "mode SIMPLE shows no certificate: use MUTUAL, or leave clientCertificate and privateKey out")
+		if t.ClientCertificate != "" || t.PrivateKey != "" {
+			c.warn(CodeTLS, "mode SIMPLE shows no certificate: use MUTUAL, or leave clientCertificate and privateKey out")
+		}
 	case networking.ClientTLSSettings_DISABLE:
 		if files || t.CredentialName != "" || t.Sni != "" || len(t.SubjectAltNames) > 0 {
 			c.warn(CodeIneffective, "mode is DISABLE, so the rest does nothing")

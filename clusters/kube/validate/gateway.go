@@ -11,7 +11,7 @@ import (
 )
 
 func gateway(c *checker, s *networking.Gateway) {
-	c.at("selector").labels(s.Selector)
+	c.at("selector").selectable(s.Selector)
 	if len(s.Servers) == 0 {
 		c.at("servers").refuse(CodeRequired, "it has no servers")
 	}
@@ -45,7 +45,7 @@ func listens(v *networking.Server) string {
 }
 
 func server(c *checker, v *networking.Server) {
-	gatewayPort(c.at("port"), v.Port)
+	gatewayPort(c.at("port"), v.Port, !isUnix(v.Bind))
 	if v.Bind != "" {
 		at := c.at("bind")
 		if isUnix(v.Bind) {
@@ -64,12 +64,19 @@ func server(c *checker, v *networking.Server) {
 	serverTLS(c, v)
 }
 
-func gatewayPort(c *checker, p *networking.Port) {
+// gatewayPort checks the port of a server, which has a number unless it is a unix domain socket.
+func gatewayPort(c *checker, p *networking.Port, numbered bool) {
 	if p == nil {
 		c.refuse(CodeRequired, "it has no port")
 		return
 	}
-	c.at("number").port(p.Number)
+	if numbered {
+		c.at("number").port(p.Number)
+	} else {
+		c.at("number").unless(p.Number == 0, CodePort, "a unix domain socket has no port: write 0, or leave it out")
+	}
+	//lint:ignore SA1019 objects may still have it
+	c.at("targetPort").unless(p.TargetPort == 0, CodeIneffective, "it has no effect: the gateway's own Service says the target port")
 	if c.at("protocol").unless(p.Protocol != "", CodeRequired, "the port has no protocol") {
 		c.at("protocol").protocol(p.Protocol)
 	}
@@ -83,59 +90,106 @@ func gatewayHost(c *checker, h string) {
 		namespace, host = "*", h
 	}
 	c.unless(namespace == "*" || namespace == "." || nameLabel.MatchString(namespace), CodeName, "%q is not a namespace, \".\" or \"*\"", namespace)
-	c.host(host)
+	if c.host(host) {
+		c.domain(host)
+	}
+}
+
+// domain refuses names without domain, which would be taken for others in other places.
+func (c *checker) domain(host string) {
+	c.unless(host == "*" || strings.Contains(host, "."), CodeHost, "%q has no domain: write the whole name", host)
 }
 
 func serverTLS(c *checker, v *networking.Server) {
 	t, kind := v.Tls, strings.ToLower(v.GetPort().GetProtocol())
 	at := c.at("tls")
 	ends := kind == "https" || kind == "tls"
-	switch {
-	case t == nil:
+	if t == nil {
 		c.unless(!ends, CodeTLS, "protocol %s needs tls", strings.ToUpper(kind))
 		return
+	}
+	switch {
 	case ends && t.HttpsRedirect:
 		at.at("httpsRedirect").warn(CodeIneffective, "only a server of plain HTTP redirects to HTTPS")
 	case ends, kind == "": // that a port has no protocol is told already
 	case model.Opening(kind, false) != model.Opening("http", false):
 		at.refuse(CodeTLS, "protocol %s has no tls: use protocol TLS", strings.ToUpper(kind))
 		return
+	case passes(t) && t.ServerCertificate == "" && t.PrivateKey == "" && t.CaCertificates == "":
+		if !t.HttpsRedirect {
+			at.warn(CodeIneffective, "protocol %s is plain, so only httpsRedirect has an effect; use protocol HTTPS", strings.ToUpper(kind))
+		}
 	default:
-		at.unless(onlyRedirects(t), CodeTLS, "protocol %s is plain: only httpsRedirect may stand here; use protocol HTTPS", strings.ToUpper(kind))
+		at.refuse(CodeTLS, "protocol %s is plain: only httpsRedirect may stand here; use protocol HTTPS", strings.ToUpper(kind))
 		return
 	}
 	tlsSettings(at, t)
 }
 
-func onlyRedirects(t *networking.ServerTLSSettings) bool {
-	return t.Mode == networking.ServerTLSSettings_PASSTHROUGH && t.CredentialName == "" && len(t.CredentialNames) == 0 && t.ServerCertificate == "" && t.PrivateKey == "" && t.CaCertificates == "" && len(t.TlsCertificates) == 0
+// passes reports whether no TLS is ended.
+func passes(t *networking.ServerTLSSettings) bool {
+	return t.Mode == networking.ServerTLSSettings_PASSTHROUGH || t.Mode == networking.ServerTLSSettings_AUTO_PASSTHROUGH
 }
 
 // tlsSettings checks the TLS of a server, of a gateway or of a sidecar.
 func tlsSettings(c *checker, t *networking.ServerTLSSettings) {
+	versions(c, t)
 	secret := t.CredentialName != "" || len(t.CredentialNames) > 0
 	files := t.ServerCertificate != "" || t.PrivateKey != "" || len(t.TlsCertificates) > 0
-	c.unless(!secret || !files && t.CaCertificates == "", CodeTLS, "credentialName and files exclude each other: keep one of them")
-	c.unless(t.CredentialName == "" || len(t.CredentialNames) == 0, CodeTLS, "credentialName and credentialNames exclude each other: keep one of them")
-	c.at("credentialNames").unless(len(t.CredentialNames) <= 2, CodeTLS, "at most two: one RSA and one ECDSA certificate")
-	c.at("tlsCertificates").unless(len(t.TlsCertificates) <= 2, CodeTLS, "at most two: one RSA and one ECDSA certificate")
-	switch t.Mode {
-	case networking.ServerTLSSettings_SIMPLE, networking.ServerTLSSettings_MUTUAL, networking.ServerTLSSettings_OPTIONAL_MUTUAL:
-		if !secret && len(t.TlsCertificates) == 0 {
-			c.at("serverCertificate").unless(t.ServerCertificate != "", CodeTLS, "mode %s needs a certificate: serverCertificate or credentialName", t.Mode)
-			c.at("privateKey").unless(t.PrivateKey != "", CodeTLS, "mode %s needs the key of its certificate: privateKey or credentialName", t.Mode)
-		}
-		if t.Mode != networking.ServerTLSSettings_SIMPLE && !secret {
-			c.at("caCertificates").unless(t.CaCertificates != "" || t.CaCertCredentialName != "" || t.InsecureSkipVerify.GetValue() || hasRoots(t), CodeTLS, "mode %s needs certificates of the clients' authorities: caCertificates", t.Mode)
-		}
-	case networking.ServerTLSSettings_ISTIO_MUTUAL:
+	if t.Mode == networking.ServerTLSSettings_ISTIO_MUTUAL {
 		c.unless(!secret && !files && t.CaCertificates == "", CodeTLS, "mode ISTIO_MUTUAL uses the mesh's own certificates: leave certificates, keys and credentialName out")
-	case networking.ServerTLSSettings_PASSTHROUGH, networking.ServerTLSSettings_AUTO_PASSTHROUGH:
-		if secret || files || t.CaCertificates != "" {
+		return
+	}
+	if passes(t) {
+		if secret || files || t.CaCertificates != "" || t.CaCrl != "" {
 			c.warn(CodeIneffective, "mode %s ends no TLS, so certificates, keys and credentialName do nothing", t.Mode)
 		}
+		c.at("caCrl").unless(t.CaCrl == "" || t.CredentialName == "", CodeTLS, "credentialName has the revocation list of its authority: leave it out")
 	}
-	versions(c, t)
+	sources := 0
+	for _, set := range []bool{t.ServerCertificate != "" && t.PrivateKey != "", t.CredentialName != "", len(t.CredentialNames) > 0, len(t.TlsCertificates) > 0} {
+		if set {
+			sources++
+		}
+	}
+	c.unless(sources <= 1, CodeTLS, "credentialName, credentialNames, tlsCertificates, and serverCertificate with privateKey exclude each other: keep one of them")
+	switch {
+	case passes(t):
+	case secret:
+		if files || t.CaCertificates != "" || t.CaCrl != "" {
+			c.warn(CodeIneffective, "beside credentialName files do nothing: keep one of them")
+		}
+	default:
+		fileCertificates(c, t)
+	}
+	for _, l := range []struct {
+		field string
+		n     int
+	}{{"credentialNames", len(t.CredentialNames)}, {"tlsCertificates", len(t.TlsCertificates)}} {
+		if l.n > 2 {
+			c.at(l.field).warn(CodeTLS, "at most two count: one RSA and one ECDSA certificate")
+		}
+	}
+}
+
+// fileCertificates checks TLS that is ended with certificates in files.
+func fileCertificates(c *checker, t *networking.ServerTLSSettings) {
+	if len(t.TlsCertificates) == 0 {
+		certificate(c, t.Mode, t.ServerCertificate, t.PrivateKey)
+	}
+	for i, x := range t.TlsCertificates {
+		certificate(c.item("tlsCertificates", i), t.Mode, x.GetServerCertificate(), x.GetPrivateKey())
+	}
+	if t.Mode == networking.ServerTLSSettings_SIMPLE {
+		c.at("caCrl").unless(t.CaCrl == "", CodeTLS, "mode SIMPLE looks at no certificate of clients: use MUTUAL, or leave it out")
+		return
+	}
+	c.at("caCertificates").unless(t.CaCertificates != "", CodeTLS, "mode %s needs certificates of the clients' authorities: caCertificates", t.Mode)
+}
+
+func certificate(c *checker, mode networking.ServerTLSSettings_TLSmode, certificate, key string) {
+	c.at("serverCertificate").unless(certificate != "", CodeTLS, "mode %s needs a certificate: serverCertificate or credentialName", mode)
+	c.at("privateKey").unless(key != "", CodeTLS, "mode %s needs the key of its certificate: privateKey or credentialName", mode)
 }
 
 // unknown warns of names that proxies don't know, which are left out.
@@ -151,15 +205,6 @@ func unknown(c *checker, field string, list, known []string) {
 	}
 }
 
-func hasRoots(t *networking.ServerTLSSettings) bool {
-	for _, x := range t.TlsCertificates {
-		if x.GetCaCertificates() != "" {
-			return true
-		}
-	}
-	return false
-}
-
 func versions(c *checker, t *networking.ServerTLSSettings) {
 	low, high := t.MinProtocolVersion, t.MaxProtocolVersion
 	if low != networking.ServerTLSSettings_TLS_AUTO && high != networking.ServerTLSSettings_TLS_AUTO {
@@ -170,7 +215,7 @@ func versions(c *checker, t *networking.ServerTLSSettings) {
 	}
 	seen := once[string]{}
 	for i, s := range t.CipherSuites {
-		seen.check(c.item("cipherSuites", i), s, CodeDuplicate, "cipher suite")
+		seen.note(c.item("cipherSuites", i), s, CodeDuplicate, "cipher suite")
 	}
 	unknown(c, "cipherSuites", t.CipherSuites, model.CipherSuites())
 	unknown(c, "ecdhCurves", t.EcdhCurves, model.Curves())

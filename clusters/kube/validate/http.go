@@ -1,8 +1,10 @@
 package validate
 
 import (
+	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,7 +50,7 @@ func httpRoute(c *checker, h *networking.HTTPRoute, root bool) {
 	directResponse(c.at("directResponse"), h.DirectResponse)
 	rewrite(c.at("rewrite"), h.Rewrite)
 	mirrors(c, h)
-	c.at("timeout").duration(h.Timeout, 0)
+	c.at("timeout").duration(h.Timeout, time.Millisecond)
 	retries(c.at("retries"), h.Retries)
 	fault(c.at("fault"), h.Fault)
 	cors(c.at("corsPolicy"), h.CorsPolicy)
@@ -87,8 +89,35 @@ func action(c *checker, h *networking.HTTPRoute, root bool) {
 	}
 	if h.Redirect != nil || h.DirectResponse != nil {
 		c.unless(h.Rewrite == nil, CodeExclusive, "rewrite goes with route only: a redirect or directResponse sends nothing on")
-		c.unless(h.Fault == nil || h.Redirect == nil, CodeExclusive, "fault goes with route only: a redirect sends nothing on")
+		c.unless(h.Fault == nil, CodeExclusive, "fault goes with route only: a redirect or directResponse sends nothing on")
 	}
+	oneAuthority(c, h)
+	if h.Redirect.GetPrefixRewrite() != "" {
+		for i, m := range h.Match {
+			_, prefix := m.GetUri().GetMatchType().(*networking.StringMatch_Prefix)
+			c.item("match", i).at("uri").unless(m.GetUri() == nil || prefix, CodeExclusive, "a redirect with prefixRewrite needs matches by prefix")
+		}
+	}
+}
+
+// oneAuthority refuses to set the authority twice.
+func oneAuthority(c *checker, h *networking.HTTPRoute) {
+	n := 0
+	if h.Rewrite.GetAuthority() != "" {
+		n++
+	}
+	for _, values := range []map[string]string{h.Headers.GetRequest().GetSet(), h.Headers.GetRequest().GetAdd()} {
+		for k, v := range values {
+			if isAuthority(k) && (n > 0 || v != "") {
+				n++
+			}
+		}
+	}
+	c.unless(n <= 1, CodeExclusive, "the authority is set more than once, by rewrite or headers: keep one of them")
+}
+
+func isAuthority(header string) bool {
+	return strings.EqualFold(header, ":authority") || strings.EqualFold(header, "host")
 }
 
 func httpDestinations(c *checker, list []*networking.HTTPRouteDestination) {
@@ -124,9 +153,13 @@ func destination(c *checker, d *networking.Destination) {
 		c.refuse(CodeRequired, "it names no host")
 		return
 	}
-	c.at("host").fqdn(d.Host)
+	if strings.HasPrefix(d.Host, "*") {
+		c.at("host").unless(d.Host != "*" && isPattern(d.Host), CodeHost, "%q is not a DNS name", d.Host)
+	} else {
+		c.at("host").fqdn(d.Host)
+	}
 	if d.Subset != "" {
-		c.at("subset").subset(d.Subset)
+		c.at("subset").name(d.Subset)
 	}
 	if d.Port != nil {
 		c.at("port.number").port(d.Port.Number)
@@ -138,7 +171,9 @@ func httpMatch(c *checker, m *networking.HTTPMatchRequest) {
 		c.refuse(CodeRequired, "the match is empty: leave it out to match everything")
 		return
 	}
-	stringMatch(c.at("uri"), m.Uri)
+	if m.Uri.GetPrefix() != "" || !isPrefixMatch(m.Uri) { // an empty one is one of all paths
+		stringMatch(c.at("uri"), m.Uri)
+	}
 	stringMatch(c.at("scheme"), m.Scheme)
 	stringMatch(c.at("method"), m.Method)
 	stringMatch(c.at("authority"), m.Authority)
@@ -150,7 +185,9 @@ func httpMatch(c *checker, m *networking.HTTPMatchRequest) {
 	for _, k := range sorted(m.WithoutHeaders) {
 		at := c.at("withoutHeaders[" + k + "]")
 		at.matched(k)
-		stringMatch(at, m.WithoutHeaders[k])
+		if m.WithoutHeaders[k].GetRegex() != "*" { // it is there
+			stringMatch(at, m.WithoutHeaders[k])
+		}
 	}
 	for _, k := range sorted(m.QueryParams) {
 		at := c.at("queryParams[" + k + "]")
@@ -171,13 +208,18 @@ func httpMatch(c *checker, m *networking.HTTPMatchRequest) {
 // longestParameter is the longest name of a query parameter that Envoy matches by.
 const longestParameter = 1024
 
+func isPrefixMatch(m *networking.StringMatch) bool {
+	_, ok := m.GetMatchType().(*networking.StringMatch_Prefix)
+	return ok
+}
+
 // stringMatch checks a match of text. Without a kind it matches whatever is there.
 func stringMatch(c *checker, m *networking.StringMatch) {
 	switch x := m.GetMatchType().(type) {
 	case *networking.StringMatch_Prefix:
 		c.unless(x.Prefix != "", CodeRequired, "the prefix is empty: leave the match out, or write what it begins with")
 	case *networking.StringMatch_Regex:
-		if c.unless(x.Regex != "", CodeRequired, "the regular expression is empty") && x.Regex != "*" { // of a header: it is there
+		if c.unless(x.Regex != "", CodeRequired, "the regular expression is empty") {
 			c.regex(x.Regex)
 		}
 	}
@@ -193,7 +235,7 @@ func redirect(c *checker, r *networking.HTTPRedirect) {
 	}
 	c.at("scheme").unless(r.Scheme == "" || r.Scheme == "http" || r.Scheme == "https", CodeProtocol, "%q is neither http nor https", r.Scheme)
 	if p, ok := r.RedirectPort.(*networking.HTTPRedirect_Port); ok {
-		c.at("port").port(p.Port)
+		c.at("port").optionalPort(p.Port)
 	}
 	c.unless(r.Uri == "" || r.PrefixRewrite == "", CodeExclusive, "uri and prefixRewrite exclude each other: keep one of them")
 }
@@ -209,7 +251,6 @@ func directResponse(c *checker, r *networking.HTTPDirectResponse) {
 	}
 	const largest = 1 << 20
 	if r.Body != nil {
-		c.at("body").unless(r.Body.Specifier != nil, CodeRequired, "it has neither string nor bytes")
 		c.at("body").unless(size <= largest, CodeRange, "%d bytes are too many: at most %d", size, largest)
 	}
 }
@@ -231,6 +272,10 @@ func mirrors(c *checker, h *networking.HTTPRoute) {
 	c.unless(h.Mirror == nil || len(h.Mirrors) == 0, CodeExclusive, "mirror and mirrors exclude each other: keep mirrors")
 	if h.Mirror != nil {
 		destination(c.at("mirror"), h.Mirror)
+	}
+	//lint:ignore SA1019 objects may still have it
+	if old := h.MirrorPercent; old != nil {
+		c.at("mirrorPercent").percent(float64(old.Value))
 	}
 	if h.MirrorPercentage != nil {
 		c.at("mirrorPercentage").percent(h.MirrorPercentage.Value)
@@ -255,8 +300,12 @@ func retries(c *checker, r *networking.HTTPRetry) {
 		return
 	}
 	c.at("attempts").atLeast(int64(r.Attempts), 0)
-	if r.Attempts == 0 && (r.PerTryTimeout != nil || r.RetryOn != "" || r.RetryRemoteLocalities != nil || r.Backoff != nil) {
-		c.warn(CodeIneffective, "attempts is 0, so nothing is tried again: leave the rest out, or set attempts")
+	switch {
+	case r.Attempts != 0:
+	case r.PerTryTimeout != nil, r.RetryOn != "", r.RetryRemoteLocalities != nil:
+		c.refuse(CodeIneffective, "attempts is 0, so nothing is tried again: leave the rest out, or set attempts")
+	case r.Backoff != nil:
+		c.at("backoff").warn(CodeIneffective, "attempts is 0, so nothing is tried again: leave it out, or set attempts")
 	}
 	c.at("perTryTimeout").duration(r.PerTryTimeout, time.Millisecond)
 	c.at("backoff").duration(r.Backoff, time.Millisecond)
@@ -264,9 +313,8 @@ func retries(c *checker, r *networking.HTTPRetry) {
 		return
 	}
 	for on := range strings.SplitSeq(r.RetryOn, ",") {
-		on = strings.TrimSpace(on)
-		if len(on) == 3 && on[0] >= '1' && on[0] <= '5' && strings.Trim(on, "0123456789") == "" {
-			continue // a status code
+		if n, err := strconv.Atoi(on); err == nil && http.StatusText(n) != "" {
+			continue
 		}
 		c.at("retryOn").unless(slices.Contains(retryOn, on), CodeName, "%q is not a condition on which a request is tried again: they are %s", on, strings.Join(retryOn, ", "))
 	}
@@ -285,7 +333,7 @@ func fault(c *checker, f *networking.HTTPFaultInjection) {
 		case *networking.HTTPFaultInjection_Delay_ExponentialDelay:
 			at.at("exponentialDelay").refuse(CodeIneffective, "exponential delays can't be served: use fixedDelay")
 		default:
-			at.refuse(CodeRequired, "it has no fixedDelay")
+			at.warn(CodeRequired, "it has no fixedDelay, so nothing is delayed")
 		}
 		faultShare(at, d.Percentage)
 	}
@@ -296,12 +344,12 @@ func fault(c *checker, f *networking.HTTPFaultInjection) {
 			at.at("httpStatus").unless(x.HttpStatus >= 200 && x.HttpStatus <= 599, CodeStatus, "%d is not a status code: it is between 200 and 599", x.HttpStatus)
 		case *networking.HTTPFaultInjection_Abort_GrpcStatus:
 			var code codes.Code
-			err := code.UnmarshalJSON([]byte(`"` + strings.ToUpper(x.GrpcStatus) + `"`))
-			at.at("grpcStatus").unless(err == nil, CodeStatus, "%q is not the name of a gRPC status", x.GrpcStatus)
+			err := code.UnmarshalJSON([]byte(`"` + x.GrpcStatus + `"`))
+			at.at("grpcStatus").unless(err == nil && grpcName.MatchString(x.GrpcStatus), CodeStatus, "%q is not the name of a gRPC status", x.GrpcStatus)
 		case *networking.HTTPFaultInjection_Abort_Http2Error:
 			at.at("http2Error").refuse(CodeIneffective, "errors of HTTP/2 can't be injected: use httpStatus")
 		default:
-			at.refuse(CodeRequired, "it has neither httpStatus nor grpcStatus")
+			at.warn(CodeRequired, "it has neither httpStatus nor grpcStatus, so nothing is aborted")
 		}
 		faultShare(at, a.Percentage)
 	}
@@ -310,8 +358,12 @@ func fault(c *checker, f *networking.HTTPFaultInjection) {
 func faultShare(c *checker, p *networking.Percent) {
 	if p != nil {
 		c.at("percentage").percent(p.Value)
+		c.at("percentage").unless(p.Value == 0 || p.Value >= 0.0001, CodeRange, "%v is too small: the least is 0.0001", p.Value)
 	}
 }
+
+// grpcName is what names of statuses look like; a number is read as one, too.
+var grpcName = regexp.MustCompile(`^[A-Z_]+$`)
 
 func cors(c *checker, p *networking.CorsPolicy) {
 	if p == nil {
@@ -319,7 +371,7 @@ func cors(c *checker, p *networking.CorsPolicy) {
 	}
 	for i, o := range p.AllowOrigins {
 		at := c.item("allowOrigins", i)
-		at.unless(o.GetMatchType() != nil, CodeRequired, "it has none of exact, prefix and regex")
+		at.unless(o.GetExact()+o.GetPrefix()+o.GetRegex() != "", CodeRequired, "it has none of exact, prefix and regex")
 		stringMatch(at, o)
 	}
 	for i, m := range p.AllowMethods {
@@ -330,14 +382,22 @@ func cors(c *checker, p *networking.CorsPolicy) {
 		names []string
 	}{{"allowHeaders", p.AllowHeaders}, {"exposeHeaders", p.ExposeHeaders}} {
 		for i, h := range l.names {
-			if h != "*" {
+			if h != "*" && c.item(l.field, i).unless(!strings.HasPrefix(h, ":"), CodeHeader, "%q is not the name of a header", h) {
 				c.item(l.field, i).header(h)
 			}
 		}
 	}
-	c.at("maxAge").duration(p.MaxAge, 0)
+	c.at("maxAge").duration(p.MaxAge, time.Millisecond)
 	if p.MaxAge != nil && p.MaxAge.Nanos != 0 {
 		c.at("maxAge").refuse(CodeDuration, "it is a number of whole seconds")
+	}
+}
+
+// settable checks the name of a header that is set or removed: of those that HTTP/2 itself has, the authority of a request may be.
+func (c *checker) settable(name string, authority bool) {
+	own := strings.HasPrefix(name, ":") || strings.EqualFold(name, "host")
+	if c.unless(!own || authority && isAuthority(name), CodeHeader, "%q can't be changed", name) {
+		c.header(name)
 	}
 }
 
@@ -356,7 +416,7 @@ func headers(c *checker, h *networking.Headers) {
 		}{{"set", x.ops.GetSet()}, {"add", x.ops.GetAdd()}} {
 			for _, k := range sorted(m.values) {
 				f := at.at(m.field + "[" + k + "]")
-				f.header(k)
+				f.settable(k, x.field == "request")
 				f.unless(!strings.ContainsAny(m.values[k], "\r\n\x00"), CodeHeader, "the value has a line break in it")
 				switch v := m.values[k]; {
 				case !balanced.MatchString(v):
@@ -368,8 +428,7 @@ func headers(c *checker, h *networking.Headers) {
 		}
 		for i, k := range x.ops.GetRemove() {
 			f := at.item("remove", i)
-			f.header(k)
-			f.unless(!strings.HasPrefix(k, ":") && !strings.EqualFold(k, "host"), CodeHeader, "%q can't be removed", k)
+			f.settable(k, false)
 		}
 	}
 }

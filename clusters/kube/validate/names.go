@@ -17,10 +17,10 @@ const maxHost = 255
 
 var (
 	dnsLabel   = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9_]{0,61}[a-zA-Z0-9])?$`)
-	nameLabel  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-	subsetName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$`)
-	labelName  = regexp.MustCompile(`^([a-z0-9A-Z]([-a-z0-9A-Z.]{0,251}[a-z0-9A-Z])?/)?[a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?$`)
-	labelValue = regexp.MustCompile(`^([a-zA-Z0-9]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?)?$`)
+	nameLabel  = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$`)
+	labelName  = regexp.MustCompile(`^([a-z0-9A-Z]([-a-z0-9A-Z]*[a-z0-9A-Z])?(\.[a-z0-9A-Z]([-a-z0-9A-Z]*[a-z0-9A-Z])?)*/)?[a-zA-Z0-9]([-a-zA-Z0-9_.]*[a-zA-Z0-9])?$`)
+	labelValue = regexp.MustCompile(`^([a-zA-Z0-9]([-a-zA-Z0-9_.]*[a-zA-Z0-9])?)?$`)
+	numeric    = regexp.MustCompile(`^[0-9]+$`)
 	headerName = regexp.MustCompile("^:?[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 )
 
@@ -29,6 +29,9 @@ func isFQDN(s string) bool {
 	s = strings.TrimSuffix(s, ".")
 	if s == "" || len(s) > maxHost {
 		return false
+	}
+	if numeric.MatchString(s[strings.LastIndexByte(s, '.')+1:]) {
+		return false // it would be read as an address
 	}
 	for label := range strings.SplitSeq(s, ".") {
 		if !dnsLabel.MatchString(label) {
@@ -67,7 +70,7 @@ const unixPrefix = "unix://"
 // unixPath checks the part of an address behind "unix://".
 func (c *checker) unixPath(s string) {
 	path := strings.TrimPrefix(s, unixPrefix)
-	c.unless(strings.HasPrefix(path, "/") || strings.HasPrefix(path, "@") && len(path) > 1, CodeAddress,
+	c.unless(strings.HasPrefix(path, "/") && !strings.HasSuffix(path, "/") || strings.HasPrefix(path, "@") && len(path) > 1, CodeAddress,
 		"%q is not a unix domain socket: write unix:///absolute/path or unix://@name", s)
 }
 
@@ -96,21 +99,25 @@ func (c *checker) optionalPort(n uint32) {
 	}
 }
 
-// subset checks the name of a subset, which may have capitals.
-func (c *checker) subset(s string) {
-	c.unless(subsetName.MatchString(s), CodeName, "%q is not the name of a subset: letters, digits and '-', at most 63", s)
-}
-
 func (c *checker) name(s string) bool {
-	return c.unless(nameLabel.MatchString(s), CodeName, "%q is not a name: lower-case letters, digits and '-', at most 63", s)
+	return c.unless(nameLabel.MatchString(s), CodeName, "%q is not a name: letters, digits and '-', at most 63", s)
 }
 
 // labels checks labels, sorted by key.
 func (c *checker) labels(l map[string]string) {
 	for _, k := range sorted(l) {
-		c.unless(labelName.MatchString(k), CodeLabels, "%q is not the key of a label", k)
+		c.unless(isLabel(k), CodeLabels, "%q is not the key of a label", k)
 		c.unless(labelValue.MatchString(l[k]), CodeLabels, "%q, the value of %q, is not the value of a label", l[k], k)
 	}
+}
+
+// isLabel reports whether a text is the name of a label, which may have a domain before it.
+func isLabel(s string) bool {
+	domain, name, both := strings.Cut(s, "/")
+	if !both {
+		domain, name = "", s
+	}
+	return labelName.MatchString(s) && len(domain) <= 253 && len(name) <= 63
 }
 
 func sorted[V any](m map[string]V) []string {
@@ -125,9 +132,25 @@ func sorted[V any](m map[string]V) []string {
 // claims is what the name of a header begins with that stands for a claim of a verified token.
 const claims = "@request.auth.claims"
 
+// isClaim reports whether the name of a header stands for a claim.
+func isClaim(s string) bool {
+	if len(s) < len(claims) || !strings.EqualFold(s[:len(claims)], claims) {
+		return false
+	}
+	rest := s[len(claims):]
+	return len(rest) > 1 && rest[0] == '.' || len(rest) > 2 && rest[0] == '[' && strings.HasSuffix(rest, "]")
+}
+
+// pseudo are the headers of HTTP/2 itself.
+var pseudo = []string{":method", ":scheme", ":authority", ":path", ":status"}
+
 // matched checks the name of a header that requests are matched by.
 func (c *checker) matched(s string) {
-	if strings.HasPrefix(s, claims) {
+	if strings.HasPrefix(s, ":") {
+		c.unless(slices.Contains(pseudo, s), CodeHeader, "%q is not the name of a header", s)
+		return
+	}
+	if isClaim(s) {
 		c.warn(CodeIneffective, "it matches nothing: RequestAuthentications are not served yet")
 		return
 	}
@@ -161,8 +184,9 @@ func (c *checker) duration(d *durationpb.Duration, atLeast time.Duration) {
 	if d == nil {
 		return
 	}
-	if err := d.CheckValid(); err != nil {
-		c.refuse(CodeDuration, "it is not a duration")
+	const longest = 1<<63 - 1 // nanoseconds
+	if err := d.CheckValid(); err != nil || d.Seconds > longest/int64(time.Second) {
+		c.refuse(CodeDuration, "%ds is too long: it is at most %ds", d.Seconds, longest/int64(time.Second))
 		return
 	}
 	c.unless(d.AsDuration() >= atLeast, CodeDuration, "%s is too short: it is at least %s", d.AsDuration(), atLeast)
@@ -184,10 +208,13 @@ func (c *checker) atLeast(v, least int64) {
 func (c *checker) exportTo(list []string, nobody bool) {
 	seen := map[string]bool{}
 	for i, e := range list {
-		at := c.item("exportTo", i)
+		at, said := c.item("exportTo", i), e
+		if e == c.key.Namespace {
+			e = "."
+		}
 		switch {
 		case seen[e]:
-			at.refuse(CodeDuplicate, "%q is there twice", e)
+			at.refuse(CodeDuplicate, "%q is there twice", said)
 		case e == "~":
 			at.unless(nobody, CodeExportTo, "only a ServiceEntry may be exported to nobody (~)")
 		case e != "." && e != "*":
@@ -207,8 +234,18 @@ func (c *checker) selector(l map[string]string) {
 			c.refuse(CodeSelector, "wildcards are not understood in selectors: write the whole of %q", k+"="+l[k])
 			return
 		}
+		c.unless(k != "", CodeSelector, "the label of %q has no name", l[k])
 	}
-	c.labels(l)
+	c.selectable(l)
+}
+
+// selectable warns of labels that no workload can have.
+func (c *checker) selectable(l map[string]string) {
+	for _, k := range sorted(l) {
+		if k != "" && (!isLabel(k) || !labelValue.MatchString(l[k])) {
+			c.warn(CodeLabels, "it selects nothing: no workload has the label %q", k+"="+l[k])
+		}
+	}
 }
 
 // selects warns of a selector that is there and says nothing.
@@ -238,7 +275,7 @@ func (o once[K]) check(c *checker, k K, code, what string) {
 }
 
 // protocols are those that a port may name, in lower case.
-var protocols = []string{"http", "http2", "https", "grpc", "grpc-web", "tcp", "tls", "udp", "mongo", "redis", "mysql", "hbone", "http_proxy"}
+var protocols = []string{"http", "http2", "https", "grpc", "grpc-web", "tcp", "tls", "udp", "mongo", "redis", "mysql", "http_proxy"}
 
 func (c *checker) protocol(s string) bool {
 	return c.unless(slices.Contains(protocols, strings.ToLower(s)), CodeProtocol, "%q is not a protocol: it is one of %s", s, strings.ToUpper(strings.Join(protocols, ", ")))

@@ -2,9 +2,13 @@ package validate
 
 import (
 	"net/netip"
+	"regexp"
+	"slices"
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
 // mostClusters is how many clusters one object may make for a proxy: each host has one for each port.
@@ -36,6 +40,14 @@ func serviceEntry(c *checker, s *networking.ServiceEntry) {
 		c.unless(len(s.Endpoints) == 0, CodeExclusive, "endpoints and workloadSelector exclude each other: keep one of them")
 	}
 	resolution(c, s, cidr)
+	if s.Resolution != networking.ServiceEntry_NONE && len(s.Hosts) > 1 {
+		for i, p := range s.Ports {
+			if model.Opening(p.GetProtocol(), false) == "TCP" {
+				c.item("ports", i).refuse(CodeProtocol, "what is neither HTTP nor TLS does not tell the hosts apart: give each host a ServiceEntry of its own")
+				break
+			}
+		}
+	}
 	for i, e := range s.Endpoints {
 		at := c.item("endpoints", i)
 		workload(at, e, s.Resolution == networking.ServiceEntry_DNS || s.Resolution == networking.ServiceEntry_DNS_ROUND_ROBIN)
@@ -75,6 +87,7 @@ func servicePorts(c *checker, s *networking.ServiceEntry) (names map[string]bool
 			numbers.check(at.at("number"), p.Number, CodePort, "port")
 		}
 		if at.at("name").unless(p.GetName() != "", CodeRequired, "the port has no name") {
+			at.at("name").name(p.Name)
 			once[string](names).check(at.at("name"), p.Name, CodePort, "the name")
 			list = append(list, p.Name)
 		}
@@ -106,18 +119,32 @@ func resolution(c *checker, s *networking.ServiceEntry, cidr bool) {
 			at.warn(CodeRequired, "STATIC without endpoints and without a workloadSelector reaches nothing")
 		}
 		for i, e := range s.Endpoints {
-			a := e.GetAddress()
-			c.item("endpoints", i).at("address").unless(a == "" || isAddress(a) || isUnix(a), CodeAddress, "%q is not an address: use resolution DNS for names", a)
+			a, at := e.GetAddress(), c.item("endpoints", i).at("address")
+			at.unless(a == "" || isAddress(a) || isUnix(a), CodeAddress, "%q is not an address: use resolution DNS for names", a)
+			at.unless(!isUnix(a) || len(s.Ports) == 1, CodePort, "a unix domain socket serves one port: the entry has %d", len(s.Ports))
 		}
 	case networking.ServiceEntry_DNS, networking.ServiceEntry_DNS_ROUND_ROBIN:
-		if len(s.Endpoints) == 0 && s.WorkloadSelector == nil {
+		if len(s.Endpoints) == 0 {
 			at.unless(wildcard == "", CodeHost, "%q can't be resolved: give the entry endpoints, or use NONE", wildcard)
 		}
 		at.unless(s.Resolution == networking.ServiceEntry_DNS || len(s.Endpoints) <= 1, CodeExclusive, "DNS_ROUND_ROBIN has one endpoint at most")
+		for i, e := range s.Endpoints {
+			a := e.GetAddress()
+			c.item("endpoints", i).at("address").unless(isAddress(a) || isFQDN(a), CodeAddress, "%q is neither an address nor a DNS name: use resolution STATIC for unix domain sockets", a)
+		}
 		c.at("addresses").unless(!cidr, CodeAddress, "a range goes with resolution NONE or STATIC only")
 	case networking.ServiceEntry_DYNAMIC_DNS:
-		at.unless(wildcard != "", CodeHost, "DYNAMIC_DNS is for wildcard hosts: use DNS for this one")
-		at.unless(len(s.Endpoints) == 0 && s.WorkloadSelector == nil, CodeExclusive, "DYNAMIC_DNS takes the host of the request: leave endpoints and workloadSelector out")
+		for i, h := range s.Hosts {
+			c.item("hosts", i).unless(strings.HasPrefix(h, "*"), CodeHost, "DYNAMIC_DNS is for wildcard hosts: use DNS for this one")
+		}
+		c.at("addresses").unless(len(s.Addresses) == 0, CodeExclusive, "DYNAMIC_DNS takes the host of the request: leave addresses out")
+		for i, p := range s.Ports {
+			c.item("ports", i).at("protocol").unless(slices.Contains([]string{"HTTP", "HTTP2", "GRPC", "TLS"}, strings.ToUpper(p.GetProtocol())), CodeProtocol, "DYNAMIC_DNS is for HTTP, HTTP2, GRPC and TLS")
+		}
+		at.unless(len(s.Endpoints) == 0, CodeExclusive, "DYNAMIC_DNS takes the host of the request: leave endpoints out")
+		if s.WorkloadSelector != nil {
+			at.warn(CodeIneffective, "DYNAMIC_DNS takes the host of the request: leave workloadSelector out")
+		}
 	}
 }
 
@@ -145,6 +172,7 @@ func workload(c *checker, w *networking.WorkloadEntry, names bool) {
 		at.unless(!a.IsUnspecified(), CodeAddress, "%s is nobody's address", a)
 	}
 	for _, k := range sorted(w.Ports) {
+		c.at("ports[" + k + "]").name(k)
 		c.at("ports[" + k + "]").port(w.Ports[k])
 	}
 	c.at("labels").labels(w.Labels)
@@ -168,6 +196,8 @@ func workloadGroup(c *checker, g *networking.WorkloadGroup) {
 	}
 }
 
+var probeHeader = regexp.MustCompile(`^[-A-Za-z0-9]+$`)
+
 func probe(c *checker, p *networking.ReadinessProbe) {
 	for _, n := range []struct {
 		field string
@@ -184,9 +214,9 @@ func probe(c *checker, p *networking.ReadinessProbe) {
 	case *networking.ReadinessProbe_HttpGet:
 		at := c.at("httpGet")
 		at.at("port").port(m.HttpGet.GetPort())
-		at.at("scheme").unless(strings.EqualFold(m.HttpGet.GetScheme(), "http") || strings.EqualFold(m.HttpGet.GetScheme(), "https") || m.HttpGet.GetScheme() == "", CodeProtocol, "%q is neither HTTP nor HTTPS", m.HttpGet.GetScheme())
+		at.at("scheme").unless(slices.Contains([]string{"", "HTTP", "HTTPS"}, m.HttpGet.GetScheme()), CodeProtocol, "%q is neither HTTP nor HTTPS", m.HttpGet.GetScheme())
 		for i, h := range m.HttpGet.GetHttpHeaders() {
-			at.item("httpHeaders", i).header(h.GetName())
+			at.item("httpHeaders", i).unless(probeHeader.MatchString(h.GetName()), CodeHeader, "%q is not the name of a header that a probe may have: letters, digits and '-'", h.GetName())
 		}
 	case *networking.ReadinessProbe_TcpSocket:
 		c.at("tcpSocket.port").port(m.TcpSocket.GetPort())

@@ -21,8 +21,11 @@ func shadowed(c *checker, h *networking.HTTPRoute, before []earlierMatch) []earl
 	own := before
 	for i, m := range h.Match {
 		at := c.item("match", i)
-		if j := slices.IndexFunc(before, func(b earlierMatch) bool { return takes(b.HTTPMatchRequest, m) }); j >= 0 {
-			at.warn(CodeUnreachable, "%s takes all requests that it matches before it: move it up", before[j].path)
+		switch j := slices.IndexFunc(own, func(b earlierMatch) bool { return takes(b.HTTPMatchRequest, m) }); {
+		case j >= len(before):
+			at.warn(CodeUnreachable, "%s has all requests that it matches: leave it out", own[j].path)
+		case j >= 0:
+			at.warn(CodeUnreachable, "%s takes all requests that it matches before it: move it up", own[j].path)
 		}
 		if m != nil && h.Delegate == nil && len(own) < most {
 			own = append(own, earlierMatch{at.path, m})

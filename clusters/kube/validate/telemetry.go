@@ -10,16 +10,19 @@ import (
 )
 
 func telemetryObject(c *checker, t *telemetry.Telemetry) {
-	c.at("selector.matchLabels").selector(t.GetSelector().GetMatchLabels())
+	typeSelector(c, t.GetSelector())
 	c.unless(t.Selector == nil || t.TargetRef == nil && len(t.TargetRefs) == 0, CodeExclusive, "selector and targetRefs exclude each other: keep one of them")
 	for i, x := range t.Tracing {
 		at := c.item("tracing", i)
-		at.at("providers").unless(len(x.Providers) <= 1, CodeExclusive, "a proxy traces to one provider only")
+		if len(x.Providers) > 1 {
+			at.at("providers").warn(CodeExclusive, "a proxy traces to one provider only: the first counts")
+		}
 		providers(at, x.Providers)
 		if x.RandomSamplingPercentage != nil {
 			at.at("randomSamplingPercentage").percent(x.RandomSamplingPercentage.Value)
 		}
 		for _, k := range sorted(x.CustomTags) {
+			at.at("customTags").unless(k != "", CodeRequired, "a tag has no name")
 			customTag(at.at("customTags["+k+"]"), x.CustomTags[k])
 		}
 	}
@@ -27,6 +30,9 @@ func telemetryObject(c *checker, t *telemetry.Telemetry) {
 		at := c.item("metrics", i)
 		providers(at, x.Providers)
 		for j, o := range x.Overrides {
+			if custom, ok := o.GetMatch().GetMetricMatch().(*telemetry.MetricSelector_CustomMetric); ok {
+				at.item("overrides", j).at("match.customMetric").unless(custom.CustomMetric != "", CodeRequired, "it names no metric")
+			}
 			for _, k := range sorted(o.TagOverrides) {
 				tag := o.TagOverrides[k]
 				f := at.item("overrides", j).at("tagOverrides[" + k + "]")
@@ -59,11 +65,15 @@ func providers(c *checker, list []*telemetry.ProviderRef) {
 func customTag(c *checker, t *telemetry.Tracing_CustomTag) {
 	switch x := t.GetType().(type) {
 	case nil:
-		c.refuse(CodeRequired, "it says not where its value is from: give it one of literal, environment, header and formatter")
+		c.warn(CodeRequired, "it says not where its value is from, so it is left out: give it one of literal, environment, header and formatter")
+	case *telemetry.Tracing_CustomTag_Literal:
+		c.at("literal").unless(x.Literal.GetValue() != "", CodeRequired, "the text is empty")
 	case *telemetry.Tracing_CustomTag_Environment:
 		c.unless(x.Environment.GetName() != "", CodeRequired, "it names no variable")
 	case *telemetry.Tracing_CustomTag_Header:
-		c.header(x.Header.GetName())
+		if name := x.Header.GetName(); c.at("header").unless(name != "", CodeRequired, "it names no header") && !headerName.MatchString(name) {
+			c.at("header").warn(CodeHeader, "%q is not the name of a header, so the tag is left out", name)
+		}
 	case *telemetry.Tracing_CustomTag_Formatter:
 		format(c.at("formatter"), x.Formatter.GetValue(), "the tag is left out")
 	}

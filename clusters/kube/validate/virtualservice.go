@@ -1,11 +1,13 @@
 package validate
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
 const meshGateway = "mesh"
@@ -15,16 +17,57 @@ func virtualService(c *checker, s *networking.VirtualService) {
 	c.exportTo(s.ExportTo, false)
 	mesh := gatewayNames(c, "gateways", s.Gateways) || len(s.Gateways) == 0
 	hosts(c, s, mesh)
+	if mesh {
+		claimRoutes(c, s)
+	}
 	if len(s.Http)+len(s.Tls)+len(s.Tcp) == 0 {
 		c.refuse(CodeRequired, "it has no routes: give it http, tls or tcp")
 	}
 	size(c, s)
 	httpRoutes(c, s)
+	var tls, tcp []proto.Message
 	for i, t := range s.Tls {
-		tlsRoute(c.item("tls", i), t, s.Hosts)
+		at := c.item("tls", i)
+		tlsRoute(at, t, s.Hosts)
+		for j, m := range t.GetMatch() {
+			tls = again(at.item("match", j), tls, m)
+		}
 	}
 	for i, t := range s.Tcp {
-		tcpRoute(c.item("tcp", i), t)
+		at := c.item("tcp", i)
+		tcpRoute(at, t)
+		if len(t.GetMatch()) == 0 && i < len(s.Tcp)-1 {
+			at.warn(CodeUnreachable, "it takes all connections before those behind it: move it to the end")
+		}
+		for j, m := range t.GetMatch() {
+			tcp = again(at.item("match", j), tcp, m)
+		}
+	}
+}
+
+// again warns of a match that is among those before it, and gives these with it.
+func again(c *checker, before []proto.Message, m proto.Message) []proto.Message {
+	const most = 256 // comparing each with each must stay cheap
+	if slices.ContainsFunc(before, func(b proto.Message) bool { return proto.Equal(b, m) }) {
+		c.warn(CodeUnreachable, "an earlier match is the same: leave it out")
+	}
+	if len(before) < most {
+		before = append(before, m)
+	}
+	return before
+}
+
+// claimRoutes refuses matches by claims of tokens, which only gateways verify.
+func claimRoutes(c *checker, s *networking.VirtualService) {
+	for i, h := range s.Http {
+		for j, m := range h.GetMatch() {
+			for _, k := range sorted(m.GetHeaders()) {
+				c.item("http", i).item("match", j).at("headers["+k+"]").unless(!isClaim(k), CodeHeader, "claims of tokens are matched at gateways only")
+			}
+			for _, k := range sorted(m.GetWithoutHeaders()) {
+				c.item("http", i).item("match", j).at("withoutHeaders["+k+"]").unless(!isClaim(k), CodeHeader, "claims of tokens are matched at gateways only")
+			}
+		}
 	}
 }
 
@@ -107,8 +150,10 @@ func gatewayNames(c *checker, field string, names []string) (mesh bool) {
 		if !both {
 			namespace, name = "", g
 		}
-		ok := (!both || nameLabel.MatchString(namespace) || namespace == ".") && (isFQDN(name))
-		at.unless(ok, CodeName, "%q is not a gateway: write a name, namespace/name, or mesh", g)
+		ok := both && nameLabel.MatchString(namespace) && nameLabel.MatchString(name) || !both && isFQDN(name)
+		if at.unless(ok, CodeName, "%q is not a gateway: write a name, namespace/name, or mesh", g) && !both && strings.Contains(g, ".") {
+			at.add(CodeDeprecated, model.SeverityInfo, "names with dots are of an older form: write namespace/name")
+		}
 	}
 	return mesh
 }
@@ -122,7 +167,10 @@ func tlsRoute(c *checker, t *networking.TLSRoute, hosts []string) {
 		at.unless(len(m.GetSniHosts()) > 0, CodeRequired, "it has no sniHosts")
 		for j, sni := range m.GetSniHosts() {
 			s := at.item("sniHosts", j)
-			if s.host(sni) {
+			switch {
+			case isAddress(sni):
+				s.warn(CodeHost, "an address is no server name: clients do not send it")
+			case s.host(sni):
 				s.unless(len(hosts) == 0 || slices.ContainsFunc(hosts, func(h string) bool { return covers(h, sni) }), CodeHost, "%q is among none of the VirtualService's hosts: add it there", sni)
 			}
 		}
@@ -134,18 +182,11 @@ func tlsRoute(c *checker, t *networking.TLSRoute, hosts []string) {
 	destinations(c, t.GetRoute())
 }
 
-// covers reports whether a pattern is for a host or for all hosts of another pattern. A short name is for a host of
-// which it is the beginning.
+// covers reports whether a pattern is for a host or for all hosts of another pattern.
 func covers(pattern, host string) bool {
 	pattern, host = strings.ToLower(pattern), strings.ToLower(host)
 	suffix, wild := strings.CutPrefix(pattern, "*")
-	switch {
-	case pattern == host, wild && strings.HasSuffix(host, suffix):
-		return true
-	case !strings.Contains(pattern, "."):
-		return strings.HasPrefix(host, pattern+".")
-	}
-	return false
+	return pattern == host || wild && strings.HasSuffix(host, suffix)
 }
 
 func subnets(c *checker, list []string) {
@@ -161,10 +202,6 @@ func tcpRoute(c *checker, t *networking.TCPRoute) {
 		at.at("port").optionalPort(m.GetPort())
 		at.at("sourceLabels").labels(m.GetSourceLabels())
 		gatewayNames(at, "gateways", m.GetGateways())
-		if s := m.GetSourceSubnet(); s != "" {
-			_, err := netip.ParsePrefix(s)
-			at.at("sourceSubnet").unless(err == nil || isAddress(s), CodeAddress, "%q is neither an address nor a range", s)
-		}
 	}
 	destinations(c, t.GetRoute())
 }

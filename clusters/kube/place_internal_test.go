@@ -1,0 +1,32 @@
+package kube
+
+import (
+	"testing"
+
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// What can't be decoded is told with its field, where the decoder itself says only at which column it is.
+func TestUndecodableNamesTheField(t *testing.T) {
+	t.Parallel()
+	for js, want := range map[string][2]string{
+		`{"hosts":["ä"],"http":[{},{"timeout":"1x"}]}`:             {`http[1].timeout: invalid google.protobuf.Duration value "1x"`, "timeout"},
+		`{"http":[{"route":[{"weight":1},{"weight":"many"}]}]}`:    {`invalid value for int32 field weight: "many"`, "weight"},
+		`{"http":[{"retries":{"perTryTimeout":"315576000001s"}}]}`: {`http[0].retries.perTryTimeout: google.protobuf.Duration value out of range: "315576000001s"`, "perTryTimeout"},
+		`{"http":[{"route":{"a":1}}]}`:                             {`http[0].route: syntax error unexpected token {`, "route"},
+	} {
+		_, err := unmarshal([]byte(js), &networking.VirtualService{})
+		if err == nil {
+			t.Errorf("%s is taken", js)
+			continue
+		}
+		if reason, field := Reason(err); reason != want[0] || field != want[1] {
+			t.Errorf("%s: %q, field %q, want %q", js, reason, field, want)
+		}
+	}
+}
+
+func FuzzFieldAt(f *testing.F) {
+	f.Add([]byte(`{"a":[{"b":1}]}`), 9)
+	f.Fuzz(func(_ *testing.T, js []byte, column int) { fieldAt(js, column) })
+}
