@@ -29,6 +29,9 @@ func (s *service) host() string {
 	return s.name + "." + s.ns + ".svc.cluster.local"
 }
 
+// address is the ClusterIP of a Service.
+func (s *service) address() string { return fmt.Sprintf("10.96.0.%d", s.number+1) }
+
 func services() []*service {
 	return []*service{
 		{name: "a", ns: namespace, versions: 3}, {name: "b", ns: namespace, versions: 2, number: 1}, {name: "c", ns: "bank", versions: 2, number: 2},
@@ -173,6 +176,13 @@ func (g *generator) virtualService(name string) *virtualService {
 
 var paths = []string{"/", "/a", "/a/", "/a/b", "/ab", "/A/b", "/old/x", "/v1/items/7", "/v1/items/seven"}
 
+// oddPaths are written in ways that come to the same as other paths (RFC 3986), or nearly.
+var oddPaths = map[string]string{
+	"/a/../b": "/b", "/a/./b": "/a/b", "/x/../a/b": "/a/b", "/a/..": "/", "/a/b/.": "/a/b/", "/../a": "/a", "/a/%2e%2e/ab": "/ab", "/a/%2E/b": "/a/b",
+	"/a//b": "/a//b", "/a%2Fb": "/a%2Fb", "/%61": "/a", "/a;x=1/b": "/a;x=1/b", "/a/b%20c": "/a/b%20c", "/a\\b": "/a/b", "/a%5Cb": "/a%5Cb", "/a/...": "/a/...", "/a%2eb": "/a.b", "/%7E%2D%5F": "/~-_", "/a\"<>^`{|}[]~b": "/a%22%3C%3E%5E%60%7B%7C%7D[]~b",
+	"/%41/b": "/A/b", "/a/%2e%2E%2f": "/a/..%2f", "/a/..b": "/a/..b", "/%C3%a4": "/%C3%a4", "/a!$&'()*+,:@=": "/a!$&'()*+,:@=",
+}
+
 func (g *generator) match() (m match) {
 	switch g.IntN(5) {
 	case 0:
@@ -297,23 +307,48 @@ func (a ask) String() string {
 	return fmt.Sprintf("%s http://%s%s at port %d with %v", a.method, a.host, a.path, a.port, a.headers)
 }
 
+// plain is the request with its path and headers as they are read.
+func (a ask) plain() ask {
+	headers := map[string]string{}
+	for k, v := range a.headers {
+		headers[k] = strings.TrimSpace(v)
+	}
+	a.headers = headers
+	path, query, has := strings.Cut(a.path, "?")
+	if p, odd := oddPaths[path]; odd {
+		if a.path = p; has {
+			a.path += "?" + query
+		}
+	}
+	return a
+}
+
 func (g *generator) ask(c *config) ask {
 	a := ask{
 		host: pick(g, "a", "a.shop", "a.shop.svc.cluster.local", "A.shop", "a:8000", "b", "b.shop.svc", "c.bank", "c.bank.svc.cluster.local", "c", "ext.example.com",
 			"api.example.com", "other.example.com", "free.test", "nobody.test"),
 		port: pick(g, servicePorts...), method: pick(g, "GET", "GET", "POST"), path: pick(g, paths...), headers: map[string]string{},
 	}
-	if len(c.virtual) > 0 && g.chance(50) { // one that there are routes for
+	if len(c.virtual) > 0 && (g.chance(50) || g.gateway && g.chance(70)) { // one that there are routes for
 		a.host = strings.Replace(complete(pick(g, pick(g, c.virtual...).hosts...)), "*", "some", 1)
 	}
+	if g.chance(10) {
+		a.path = pick(g, sorted(oddPaths)...)
+	}
+	if g.chance(5) {
+		a.host = pick(g, "a.shop.svc.cluster.local.", "A.Shop.SVC.cluster.local", "a.shop.svc.cluster.local:8001", "a.shop:9", "a:", "10.96.0.1", "127.0.0.1:8000", "[::1]", "[::1]:8000", "x", "free.test:1")
+	}
 	if g.chance(20) {
-		a.path += pick(g, "?debug=true", "?debug=1", "?x=y", "?debug=true&x")
+		a.path += pick(g, "?debug=true", "?debug=1", "?x=y", "?debug=true&x", "?", "?debug", "?debug=", "?debug=x&debug=true", "?DEBUG=true", "?debug=%74rue", "?x=/../y?debug=true")
 	}
 	if g.chance(35) {
-		a.headers["x-user"] = pick(g, "jason", "jane", "root", "bob")
+		a.headers["x-user"] = pick(g, "jason", "jane", "root", "bob", "", "Jason", "jason,bob", " jason")
 	}
 	if g.chance(20) {
-		a.headers["x-group"] = pick(g, "jason", "admins")
+		a.headers["x-group"] = pick(g, "jason", "admins", "")
+	}
+	if g.chance(5) {
+		a.method = pick(g, "OPTIONS", "HEAD", "PATCH")
 	}
 	return a
 }

@@ -99,6 +99,9 @@ func complete(host string) string {
 func (c *config) meant(a ask) (string, bool) {
 	host := strings.ToLower(a.host)
 	host, _, _ = strings.Cut(host, ":") // the port of the connection counts
+	if strings.HasSuffix(host, ".svc.cluster.local.") {
+		host = strings.TrimSuffix(host, ".")
+	}
 	candidates := []string{host}
 	switch strings.Count(host, ".") {
 	case 0:
@@ -107,6 +110,11 @@ func (c *config) meant(a ask) (string, bool) {
 		candidates = append(candidates, host+".svc.cluster.local")
 	case 2:
 		candidates = append(candidates, host+".cluster.local")
+	}
+	for _, s := range c.services {
+		if !s.entry && host == s.address() {
+			candidates = []string{s.host()}
+		}
 	}
 	for _, h := range candidates {
 		if s := has(c.services, h); s != nil && c.imported(s.ns, h, a.port) {

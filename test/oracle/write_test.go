@@ -165,7 +165,7 @@ func (s *service) objects(at addresses) (out []object) {
 	slice := meta(s.ns, s.name+"-1", 0)
 	slice["labels"] = object{"kubernetes.io/service-name": s.name}
 	return append(out,
-		object{"apiVersion": "v1", "kind": "Service", "metadata": meta(s.ns, s.name, 0), "spec": object{"clusterIP": fmt.Sprintf("10.96.0.%d", s.number+1), "ports": ports}},
+		object{"apiVersion": "v1", "kind": "Service", "metadata": meta(s.ns, s.name, 0), "spec": object{"clusterIP": s.address(), "ports": ports}},
 		object{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": slice, "addressType": "IPv4", "ports": slicePorts, "endpoints": endpoints})
 }
 

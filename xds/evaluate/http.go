@@ -17,7 +17,15 @@ func (c *Config) http(m *hcmv3.HttpConnectionManager, r *Request, out *Result) {
 		out.step("filter", m.StatPrefix, "it wants HTTP, and these bytes are none")
 		return
 	}
-	normalise(m, r)
+	asked := r.asked
+	if !normalise(m, r) {
+		out.Kind, out.Status = Direct, 400
+		out.step("filter", m.StatPrefix, "it refuses the path "+asked)
+		return
+	}
+	if r.Path != asked {
+		out.step("filter", m.StatPrefix, "it reads the path as "+r.Path)
+	}
 	table, name := m.GetRouteConfig(), m.GetRouteConfig().GetName()
 	if rds := m.GetRds(); rds != nil {
 		table, name = c.routes[rds.RouteConfigName], rds.RouteConfigName
@@ -48,41 +56,6 @@ func (c *Config) http(m *hcmv3.HttpConnectionManager, r *Request, out *Result) {
 	}
 	out.Kind, out.Status = NoRoute, 404
 	out.step("route", "", "none matches")
-}
-
-// normalise does to the path what the filter does before it routes.
-func normalise(m *hcmv3.HttpConnectionManager, r *Request) {
-	p, query, has := strings.Cut(r.Path, "?")
-	if m.NormalizePath.GetValue() {
-		p = withoutDots(p)
-	}
-	for m.MergeSlashes && strings.Contains(p, "//") {
-		p = strings.ReplaceAll(p, "//", "/")
-	}
-	if r.Path = p; has {
-		r.Path += "?" + query
-	}
-	r.Headers[":path"] = r.Path
-}
-
-// withoutDots takes "." and ".." out of a path (RFC 3986, section 5.2.4).
-func withoutDots(p string) string {
-	segments := strings.Split(p, "/")[1:]
-	var out []string
-	for i, s := range segments {
-		switch s {
-		case ".":
-		case "..":
-			out = out[:max(len(out)-1, 0)]
-		default:
-			out = append(out, s)
-			continue
-		}
-		if i == len(segments)-1 {
-			out = append(out, "")
-		}
-	}
-	return "/" + strings.Join(out, "/")
 }
 
 // virtualHost finds the virtual host of a request: that with the very domain, else the longest "*suffix", else the
@@ -166,7 +139,7 @@ func faults(f *faultv3.HTTPFault) (out []string) {
 }
 
 func (c *Config) forward(m *routev3.RouteMatch, a *routev3.RouteAction, r *Request, out *Result) {
-	if p := rewritten(m, a.PrefixRewrite, a.RegexRewrite, r.Path); p != r.Path {
+	if p := rewritten(m, a.PrefixRewrite, a.RegexRewrite, r.Path); p != r.asked {
 		out.Path = p
 	}
 	if h := a.GetHostRewriteLiteral(); h != "" && h != r.Authority {
@@ -226,18 +199,17 @@ func location(m *routev3.RouteMatch, a *routev3.RedirectAction, r *Request) stri
 	case scheme != r.Scheme:
 		host = withoutPort(host, defaults[r.Scheme])
 	}
-	p, query, _ := strings.Cut(r.Path, "?")
+	p, query, has := strings.Cut(r.Path, "?")
 	switch x := a.PathRewriteSpecifier.(type) {
 	case *routev3.RedirectAction_PathRedirect:
-		if p = x.PathRedirect; strings.Contains(p, "?") {
-			query = ""
-		}
+		p = x.PathRedirect
+		has = has && !strings.Contains(p, "?")
 	case *routev3.RedirectAction_PrefixRewrite:
 		p = rewritten(m, x.PrefixRewrite, nil, p)
 	case *routev3.RedirectAction_RegexRewrite:
 		p = rewritten(m, "", x.RegexRewrite, p)
 	}
-	if query != "" && !a.StripQuery {
+	if has && !a.StripQuery {
 		p += "?" + query
 	}
 	return scheme + "://" + host + p

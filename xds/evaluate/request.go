@@ -30,6 +30,8 @@ type Request struct {
 	Authority string // the Host header
 	Path      string // with the query; "/" if empty
 	Headers   map[string]string
+
+	asked string // the path as it was sent
 }
 
 // withDefaults fills in what a client would.
@@ -46,9 +48,10 @@ func (r Request) withDefaults() Request {
 	if r.Path == "" {
 		r.Path = "/"
 	}
+	r.asked = r.Path
 	headers := make(map[string]string, len(r.Headers)+4)
 	for k, v := range r.Headers {
-		headers[strings.ToLower(k)] = v
+		headers[strings.ToLower(k)] = strings.Trim(v, " \t") // as on the wire
 	}
 	headers[":method"], headers[":scheme"], headers[":authority"], headers[":path"] = r.Method, r.Scheme, r.Authority, r.Path
 	r.Headers = headers
