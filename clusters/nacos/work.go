@@ -95,15 +95,15 @@ func (w *watcher) listed(n *names, begun time.Time, list []string, err error) {
 	again := task{kind: listNames, scope: n.scope}
 	if err == nil || errors.Is(err, errPartial) {
 		w.found(n, list)
+		if n.unread {
+			n.unread = false
+			w.again(n.scope)
+		}
 	}
 	if err != nil {
 		w.unlisted(n, err)
 		w.later.add(again, w.clock().Add(w.pause(n.failures, err)))
 		return
-	}
-	if n.unread {
-		n.unread = false
-		w.again(n.scope)
 	}
 	if w.live && w.status.State != model.StateLive {
 		w.setStatus(model.StateLive, "")
