@@ -111,6 +111,29 @@ func (m *mesh) furnish(r *rand.Rand, x *member) {
 	x.dirty = true
 }
 
+// level gives a cluster the content that it has at all other times when this is called.
+func (m *mesh) level(x *member) {
+	m.Helper()
+	for i := range kinds {
+		name := fmt.Sprintf("s%d", i)
+		x.Delete(m.T, slice(name, 1), slice(name, 2), env.Service(namespace+"/"+name, 80))
+	}
+	for i := range perKind {
+		for kind, name := range map[string]string{"WorkloadEntry": "vm%d", "ServiceEntry": "e%d"} {
+			x.Delete(m.T, istio(kind, fmt.Sprintf(name, i)))
+		}
+		for _, name := range []string{"s%d", "e%d"} {
+			x.Delete(m.T, istio("DestinationRule", fmt.Sprintf(name, i)))
+		}
+	}
+	m.furnish(rand.New(rand.NewPCG(1, 1)), x)
+}
+
+// istio names an object of the API.
+func istio(kind, name string) string {
+	return fmt.Sprintf("{apiVersion: networking.istio.io/v1, kind: %s, metadata: {name: %s, namespace: %s}}", kind, name, namespace)
+}
+
 // change makes one random change in a cluster.
 func (m *mesh) change(r *rand.Rand, x *member) {
 	m.Helper()

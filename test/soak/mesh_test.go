@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"testing"
 	"time"
 
@@ -77,6 +75,7 @@ func (m *mesh) serve(args ...string) {
 	m.hub = envoytest.StartHub(m, envoytest.HubOptions{
 		Binary: os.Getenv(envoytest.HubVar), Log: filepath.Join(dir, "hub.log"),
 		Args: append([]string{"--kubeconfig", file, "--cluster-id", primary}, args...),
+		Env:  []string{fmt.Sprint("GODEBUG=memprofilerate=", sampled)},
 		GRPC: m.lo.At(0, 1, 15010), HTTP: m.lo.At(0, 1, 8080), Monitoring: m.lo.At(0, 1, 15014),
 	})
 }
@@ -141,102 +140,6 @@ func (x *member) reads(e debug.Cluster) error {
 		return fmt.Errorf("%s: %+v %+v, want live with %s", x.id, e, e.Credential, x.hash)
 	}
 	return nil
-}
-
-// figures are what the hub's process takes.
-type figures struct {
-	goroutines int
-	heap       int // bytes that live after a collection
-	objects    int
-	resident   int // bytes, as the kernel counts
-}
-
-func (f figures) String() string {
-	return fmt.Sprintf("%d goroutines, heap %.2f MB in %d objects, %.0f MB resident", f.goroutines, float64(f.heap)/1e6, f.objects, float64(f.resident)/1e6)
-}
-
-var (
-	total       = regexp.MustCompile(`(?m)^goroutine profile: total (\d+)`)
-	heapAlloc   = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)`)
-	heapObjects = regexp.MustCompile(`(?m)^# HeapObjects = (\d+)`)
-)
-
-// figures collects the hub's garbage and measures.
-func (m *mesh) figures() (f figures) {
-	m.Helper()
-	// What a collection finalises is free after the next.
-	m.page("/debug/pprof/heap?gc=1&debug=1")
-	heap := m.page("/debug/pprof/heap?gc=1&debug=1")
-	resident, err := m.hub.Metric(m.Context(), "process_resident_memory_bytes")
-	if err != nil {
-		m.Fatal(err)
-	}
-	return figures{
-		goroutines: m.number(total, m.page("/debug/pprof/goroutine?debug=1")),
-		heap:       m.number(heapAlloc, heap), objects: m.number(heapObjects, heap), resident: int(resident),
-	}
-}
-
-func (m *mesh) page(path string) string {
-	m.Helper()
-	body, err := m.hub.Get(m.Context(), m.hub.URL+path)
-	if err != nil {
-		m.Fatal(err)
-	}
-	return string(body)
-}
-
-func (m *mesh) number(pattern *regexp.Regexp, text string) int {
-	m.Helper()
-	found := pattern.FindStringSubmatch(text)
-	if found == nil {
-		m.Fatalf("no %s in %.200q", pattern, text)
-	}
-	n, err := strconv.Atoi(found[1])
-	if err != nil {
-		m.Fatal(err)
-	}
-	return n
-}
-
-// still measures once the number of goroutines has stayed the same for a while.
-func (m *mesh) still() (now figures) {
-	m.Helper()
-	const looks = 15
-	last, same := 0, 0
-	m.eventually("goroutines that stay", func() error {
-		n := m.number(total, m.page("/debug/pprof/goroutine?debug=1"))
-		if same++; n != last {
-			last, same = n, 0
-		}
-		if same < looks {
-			return fmt.Errorf("%d goroutines", n)
-		}
-		return nil
-	})
-	return m.figures()
-}
-
-// spare is how many goroutines may come and go.
-const spare = 6
-
-// flat waits until the hub takes what it took before, and at most so many bytes of
-// heap more. Connections in the midst of ending and beginning are goroutines, and
-// what they hold is free a while later.
-func (m *mesh) flat(before figures, more int) (now figures) {
-	m.Helper()
-	limit := before.heap + more
-	m.eventually("the goroutines and the heap that there were", func() error {
-		now = m.figures()
-		switch {
-		case now.goroutines > before.goroutines+spare:
-			return fmt.Errorf("%v; before: %v; they are:\n%s", now, before, m.page("/debug/pprof/goroutine?debug=1"))
-		case now.heap > limit:
-			return fmt.Errorf("%v; before: %v", now, before)
-		}
-		return nil
-	})
-	return now
 }
 
 // faultMetrics count what must never be.

@@ -25,16 +25,17 @@ func TestIncident01HundredRotations(t *testing.T) {
 	t.Parallel()
 	w := newRotation(t)
 	rounds := setting(t, "ROTATIONS", 100)
+	warm := max(rounds/10, min(rounds, 10)) // each kind of change has been there
 	var base figures
 	for done := 0; done < rounds; {
 		done += w.rotate()
-		if done >= rounds/10 && base == (figures{}) {
+		if done >= warm && base.own == nil {
 			base = w.rest()
 		}
 	}
 	end := w.rest()
-	t.Logf("after %d rotations: %v", rounds/10, base)
-	t.Logf("after %d rotations: %v; soon after: %v", rounds, end, w.flat(base, base.heap/10+512<<10))
+	t.Logf("after %d rotations: %v", warm, base)
+	t.Logf("after %d rotations: %v; soon after: %v", rounds, end, w.flat(base, (rounds-warm+10)*least))
 	w.sound()
 	report := w.traffic.Stop()
 	t.Logf("%d requests through Envoy, %d assignments checked at %d proxies, %d changes of objects", report.OK, w.guard.count(), len(w.proxies), w.changes)
@@ -291,9 +292,21 @@ func (w *rotation) unused() {
 	w.used = len(w.old())
 }
 
-// rest compares everything and measures the hub.
+// aged is for how many commits, or less, what was built from a view is kept for the next.
+const aged = 16
+
+// rest gives clusters the content of all rests, compares everything and measures the hub.
 func (w *rotation) rest() figures {
 	w.Helper()
+	for _, x := range w.all() {
+		w.level(x)
+	}
+	always := rand.New(rand.NewPCG(1, 1))
+	for range aged {
+		for w.steady(always, w.config); w.same(w.config); w.steady(always, w.config) {
+		}
+		w.settle(w.config)
+	}
 	w.fresh() // no watch of it has to be opened again
 	w.taken(true)
 	w.retire()

@@ -31,6 +31,8 @@ type HubOptions struct {
 	Log string
 	// Args are added to the command line.
 	Args []string
+	// Env is added to the environment.
+	Env []string
 }
 
 // Hub is a hub process that can be stopped and started again.
@@ -94,7 +96,7 @@ func (h *Hub) Start(ctx context.Context) error {
 	}
 	defer log.Close()
 	cmd := exec.Command(h.opts.Binary, h.args()...)
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), h.opts.Env...)
 	// As for Envoys: Ctrl-C is the parent's to handle, its death is not survived.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
