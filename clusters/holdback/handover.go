@@ -50,7 +50,7 @@ func (g *gate) inherit(before *gate) {
 	g.rows, g.total = maps.Clone(before.rows), maps.Clone(before.total)
 	for row, h := range before.held {
 		own := *h
-		own.others = maps.Clone(h.others)
+		own.others, own.bare = maps.Clone(h.others), maps.Clone(h.bare)
 		g.keep(row, &own)
 	}
 }

@@ -91,11 +91,12 @@ type held struct {
 	had     *model.Endpoints              // as they were before
 	now     *model.Endpoints              // as the registry has them; nil if it does not have the object
 	others  map[model.RowKey]model.Object // the service and the workloads, if they are to go with it
+	bare    map[model.RowKey]model.Object // the service, if it is served with ports that the registry knows no more
 	since   time.Time
 	due     time.Time // when it is decided, or over
 	decided bool      // that it is held for as long as the policy says, not only until it is judged
 	doubted bool      // it began when it was doubtful that the registry knows all instances
-	why     string
+	because string    // what makes it doubtful, for why; "" if the policy alone does
 }
 
 func (h *held) lost() int {
@@ -248,7 +249,7 @@ func (g *gate) problems() (out []model.Problem, count int) {
 	slices.Sort(items)
 	for _, item := range items[:min(len(items), maxProblems)] {
 		h := by[item]
-		out = append(out, model.Problem{Item: item, Reason: h.why + ", until " + h.due.UTC().Format(time.RFC3339), Since: h.since})
+		out = append(out, model.Problem{Item: item, Reason: h.why(g.opts.Policy.Mode) + ", until " + h.due.UTC().Format(time.RFC3339), Since: h.since})
 	}
 	return out, len(items)
 }
@@ -357,20 +358,18 @@ type loss struct {
 
 // hold decides that something is held; because says why, and may be "".
 func (g *gate) hold(h *held, because string) {
-	h.decided, h.due = true, h.since.Add(g.opts.Policy.Duration.Duration)
-	h.tell(g.opts.Policy.Mode, because)
+	h.decided, h.due, h.because = true, h.since.Add(g.opts.Policy.Duration.Duration), because
 }
 
-// tell makes the sentence for people.
-func (h *held) tell(mode api.EmptyMode, because string) {
+// why is the sentence for people.
+func (h *held) why(mode api.EmptyMode) string {
 	if h.row != nil {
-		h.why = fmt.Sprintf("the registry says that it is gone%s: it is held by the policy %s", because, mode)
-		return
+		return fmt.Sprintf("the registry says that it is gone%s: it is held by the policy %s", h.because, mode)
 	}
 	has := 0
 	if h.now != nil {
 		has = len(h.now.Endpoints)
 	}
-	h.why = fmt.Sprintf("the registry says that of its %d endpoints %d are left%s: the others are held by the policy %s",
-		len(h.had.Endpoints), has, because, mode)
+	return fmt.Sprintf("the registry says that of its %d endpoints %d are left%s: the others are held by the policy %s",
+		len(h.had.Endpoints), has, h.because, mode)
 }

@@ -18,7 +18,7 @@ func (g *gate) judge(events []model.Event) (pass []model.Event) {
 		if ev.Row.Kind == model.RowEndpoints {
 			pass = append(pass, g.endpoints(ev)...)
 		} else if !g.keeps(ev) && !g.stays(ev) && !g.begins(ev) {
-			pass = append(pass, g.serve(ev))
+			pass = append(pass, g.serve(g.ported(ev)))
 		}
 	}
 	return pass
@@ -59,7 +59,7 @@ func (g *gate) endpoints(ev model.Event) []model.Event {
 	if had == nil || !g.suspicious(had, now) || len(g.held) >= maxHeld {
 		return []model.Event{g.serve(ev)}
 	}
-	h := &held{had: had, now: now, others: map[model.RowKey]model.Object{}}
+	h := &held{had: had, now: now, others: map[model.RowKey]model.Object{}, bare: map[model.RowKey]model.Object{}}
 	g.start(ev.Row, h)
 	return g.show(ev.Row, h)
 }
@@ -76,7 +76,7 @@ func (g *gate) start(row model.RowKey, h *held) {
 		if doubt.Before(h.due) {
 			h.due = doubt
 		}
-		h.tell(g.opts.Policy.Mode, ", a short time after contact was lost")
+		h.because = ", a short time after contact was lost"
 	}
 	g.keep(row, h)
 }
@@ -125,15 +125,33 @@ func (g *gate) suspicious(had, now *model.Endpoints) bool {
 func (g *gate) stays(ev model.Event) bool {
 	old := g.rows[ev.Row]
 	h := g.owners[partOf(old)]
-	switch {
-	case h == nil || old == nil:
+	if h == nil || old == nil {
 		return false
-	case ev.Obj != nil:
+	}
+	delete(h.bare, ev.Row)
+	if ev.Obj != nil {
 		delete(h.others, ev.Row)
 		return false
 	}
 	h.others[ev.Row] = old
 	return true
+}
+
+// ported gives a service whose endpoints are held the ports that it had, if the registry, which knows no instance of it, knows none.
+func (g *gate) ported(ev model.Event) model.Event {
+	old, had := g.rows[ev.Row].(*model.Service)
+	s, has := ev.Obj.(*model.Service)
+	if !had || !has || len(s.Ports) > 0 || len(old.Ports) == 0 {
+		return ev
+	}
+	h := g.owners[partOf(old)]
+	if h == nil {
+		return ev
+	}
+	h.bare[ev.Row] = s
+	with := *s
+	with.Ports = old.Ports
+	return model.Event{Row: ev.Row, Obj: &with}
 }
 
 // part names what belongs to the endpoints of a service: itself and its other names by their host, workloads by themselves.
@@ -181,6 +199,9 @@ func (g *gate) letGo(row model.RowKey) []model.Event {
 	out := []model.Event{g.serve(ev)}
 	for k := range h.others {
 		out = append(out, g.serve(model.Event{Row: k}))
+	}
+	for k, o := range h.bare {
+		out = append(out, g.serve(model.Event{Row: k, Obj: o}))
 	}
 	return out
 }
