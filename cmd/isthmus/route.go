@@ -171,6 +171,11 @@ func (k *routeExplain) request(args []string) (target, *evaluate.Request, error)
 	}
 	if !k.tcp {
 		r.Method, r.Authority, r.Path = args[0], u.Host, u.RequestURI()
+		for name, v := range k.headers { // as with curl
+			if strings.EqualFold(name, "host") {
+				r.Authority = v
+			}
+		}
 	}
 	return target{strings.ToLower(u.Hostname()), uint16(n)}, r, nil
 }

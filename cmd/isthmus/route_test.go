@@ -28,6 +28,7 @@ func TestRouteExplain(t *testing.T) {
 		"route-tcp":      "--tcp ratings:3306",
 		"route-unknown":  "GET http://example.com/",
 		"route-inbound":  "--inbound GET http://ratings/",
+		"route-host":     "--header Host=reviews.shop GET http://10.96.0.1/%2e%2e/reviews/./0",
 		"route-proxy":    "--metadata HTTP_PROXY_PORT=15007 --to 127.0.0.1:15007 --header user=jason GET http://reviews.shop:80/",
 		"route-forward":  "--metadata HTTP_PROXY_PORT=15007 --to 127.0.0.1:15007 GET http://example.com:81/",
 		"route-json":     "--header user=jason POST http://reviews:80/a?b=c -o json",

@@ -225,7 +225,17 @@ func (r *rule) atPort(port int) bool {
 func (m *match) takes(a ask) bool {
 	path, query, _ := strings.Cut(a.path, "?")
 	return m.takesPath(path) && m.takesHeaders(a) && (m.method == "" || m.method == a.method) && (m.port == 0 || m.port == a.port) &&
-		(m.query == "" || slices.Contains(strings.Split(query, "&"), m.query+"="+m.queryIs)) && strings.HasPrefix(a.host, m.authority)
+		(m.query == "" || firstValue(query, m.query) == m.queryIs) && strings.HasPrefix(a.host, m.authority)
+}
+
+// firstValue is that of a parameter, "" without one.
+func firstValue(query, name string) string {
+	for _, pair := range strings.Split(query, "&") {
+		if key, value, _ := strings.Cut(pair, "="); key == name {
+			return value
+		}
+	}
+	return ""
 }
 
 func (m *match) takesPath(path string) bool {
