@@ -159,7 +159,7 @@ func (a *analysis) sidecars() {
 		for i, e := range spec.Egress {
 			for j, h := range e.Hosts {
 				namespace, host, _ := strings.Cut(h, "/")
-				if namespace == "~" || a.imports(c.Namespace, namespace, strings.ToLower(host)) {
+				if strings.HasPrefix(namespace, "~") || a.imports(c.Namespace, namespace, strings.ToLower(host)) {
 					continue
 				}
 				why, _ := a.absent(host, fmt.Sprintf("no service or VirtualService that the namespace %s may see has such a host", c.Namespace))

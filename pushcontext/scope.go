@@ -34,11 +34,13 @@ type Egress struct {
 	Bind    string
 	Capture networking.CaptureMode
 	Imports []Import
+	// Excludes are services that are not imported even so.
+	Excludes []Import
 }
 
 // Import is one entry of an egress listener's hosts.
 type Import struct {
-	Namespace string // of services and VirtualServices; "*" for any. "." is resolved, "~" imports nothing and is left out
+	Namespace string // of services and VirtualServices; "*" for any. "." is resolved
 	Host      string // a host, "*.suffix" or "*"
 }
 
@@ -97,12 +99,15 @@ func (s *Scope) LeadsTo(shape *ShapeView, port uint16) bool {
 
 // Admits reports whether the listener's own hosts import a service.
 func (e *Egress) Admits(shape *ShapeView) bool {
-	for _, i := range e.Imports {
-		if i.admits(shape.Key.Namespace, shape.Key.Host) {
-			return true
+	has := func(list []Import) bool {
+		for _, i := range list {
+			if i.admits(shape.Key.Namespace, shape.Key.Host) {
+				return true
+			}
 		}
+		return false
 	}
-	return false
+	return has(e.Imports) && !has(e.Excludes)
 }
 
 // ImportsRoute reports whether a VirtualService is imported by any egress listener.

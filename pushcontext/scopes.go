@@ -45,10 +45,17 @@ func NewSidecarRule(source model.Source, spec *networking.Sidecar) *SidecarRule 
 		out := Egress{Port: e.GetPort(), Bind: e.GetBind(), Capture: e.GetCaptureMode()}
 		for _, h := range e.GetHosts() {
 			namespace, host, ok := strings.Cut(h, "/")
-			if !ok || namespace == "~" || host == "" {
+			if !ok || host == "" {
 				continue
 			}
-			out.Imports = append(out.Imports, Import{namespace, strings.ToLower(host)})
+			namespace, excluded := strings.CutPrefix(namespace, "~")
+			list := &out.Imports
+			if excluded {
+				if list = &out.Excludes; namespace == "" {
+					namespace = "*"
+				}
+			}
+			*list = append(*list, Import{namespace, strings.ToLower(host)})
 			r.own = r.own || namespace == "."
 		}
 		r.Egress = append(r.Egress, out)
@@ -66,14 +73,20 @@ func (r *SidecarRule) in(namespace string) []Egress {
 	}
 	out := slices.Clone(r.Egress)
 	for i := range out {
-		out[i].Imports = slices.Clone(out[i].Imports)
-		for j := range out[i].Imports {
-			if out[i].Imports[j].Namespace == "." {
-				out[i].Imports[j].Namespace = namespace
-			}
-		}
+		out[i].Imports, out[i].Excludes = importsIn(out[i].Imports, namespace), importsIn(out[i].Excludes, namespace)
 	}
 	return out
+}
+
+// importsIn gives imports with the workload's own namespace by name.
+func importsIn(list []Import, namespace string) []Import {
+	list = slices.Clone(list)
+	for i := range list {
+		if list[i].Namespace == "." {
+			list[i].Namespace = namespace
+		}
+	}
+	return list
 }
 
 // ImportsRoute reports whether workloads of some namespace import a VirtualService by the rule.

@@ -51,7 +51,7 @@ func (m mutation) in(o proto.Message) proto.Message {
 
 // oddTexts are put where a text may stand. Each is right somewhere.
 var oddTexts = []string{
-	"", "a", "Ab", "a.b", "a.b.", "*", "*.a.example", "*a.example", "*-eu.example.com", "a.*", "a b", "a_b", "-a", "a-", "a/b", "./a", "*/a", "~/*", "a/*.b", "a/b/c", "~", ".", "mesh", "a/mesh",
+	"", "a", "Ab", "a.b", "a.b.", "*", "*.a.example", "*a.example", "*-eu.example.com", "a.*", "a b", "a_b", "-a", "a-", "a/b", "./a", "*/a", "~/*", "~a/*", "~./b.c", "a/*.b", "a/b/c", "~", ".", "mesh", "a/mesh",
 	"10.0.0.1", "10.0.0.0/8", "0.0.0.0", "::1", "fd00::/8", "unix:///x", "unix:///x/", "unix://x", "unix://@x", "unix://", "@x", "127.0.0.1:80", "10.0.0.1:80", "127.0.0.1:0", ":80",
 	"HTTP", "HTTPS", "TLS", "TCP", "UDP", "gRPC", "HTTP_PROXY", "HBONE", "SCTP", "GET", "5xx", "5xx,503", "5xx,nope", "(", "[", "(?i)a", "a|", "/", "/a", ":path", ":method", "host", "x-a", "%REQ(x)%", "100%", "%BOGUS%", "a\nb", "ä",
 	"r1/z1/s1", "r1/*", "r1/*/s1", "r1/z1/s1/x", "topology.istio.io/subzone", "topology.kubernetes.io/region", "app=web", "=x", "OK", "unavailable", "UNAVAILABLE", "http", "https", "301", "ECDHE-RSA-AES128-GCM-SHA256",

@@ -101,6 +101,9 @@ func egress(c *checker, list []*networking.IstioEgressListener) {
 		for j, h := range e.GetHosts() {
 			importHost(at.item("hosts", j), h)
 			seen.note(at.item("hosts", j), h, CodeDuplicate, "host")
+			if strings.HasPrefix(h, "~") {
+				continue
+			}
 			if namespace, _, _ := strings.Cut(h, "/"); h != namespace+"/*" && (seen[namespace+"/*"] || slices.Contains(e.GetHosts(), namespace+"/*")) || seen["*/*"] && h != "*/*" {
 				at.item("hosts", j).warn(CodeDuplicate, "all hosts of the namespace are imported already: leave it out")
 			}
@@ -114,7 +117,8 @@ func importHost(c *checker, h string) {
 	if !c.unless(both, CodeHost, "%q names no namespace: write namespace/host, \"./host\" for the own one, \"*/host\" for any", h) {
 		return
 	}
-	c.unless(namespace == "*" || namespace == "." || namespace == "~" || nameLabel.MatchString(namespace), CodeName, "%q is not a namespace, \".\", \"*\" or \"~\"", namespace)
+	bare := strings.TrimPrefix(namespace, "~") // "~" excludes
+	c.unless(namespace == "~" || bare == "*" || bare == "." || nameLabel.MatchString(bare), CodeName, "%q is not a namespace, \".\", \"*\" or \"~\"", namespace)
 	if c.unless(isPattern(host), CodeHost, "%q is not a host: write a DNS name or \"*.suffix\"", host) {
 		c.domain(host)
 	}

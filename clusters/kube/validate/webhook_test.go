@@ -142,6 +142,9 @@ func disagree(t *testing.T, kind string, list []proto.Message, verdicts []verdic
 	for _, d := range slices.Sorted(maps.Keys(example)) {
 		t.Errorf("%s\n%s", d, example[d])
 	}
+	if len(list) == most {
+		return // those not looked at may have a difference that the others have not
+	}
 	for _, m := range table {
 		if of, _, _ := strings.Cut(m.difference.String(), " "); of == "^"+kind && !used[m.difference] {
 			t.Errorf("there is no such difference any more: %s", m.difference)
