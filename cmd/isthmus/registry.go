@@ -60,8 +60,11 @@ func registryTable(list []debug.Registry, now time.Time) *output.Table {
 	return t
 }
 
-// registryReason is why it is not well.
+// registryReason is why it is not well: why there is no contact, and why what is declared now has not taken over, each once.
 func registryReason(x debug.Registry) string {
+	if strings.TrimPrefix(x.Reason, "replacement: ") == x.Replacement {
+		return x.Reason
+	}
 	return strings.TrimPrefix(strings.TrimSuffix(x.Reason+"; "+x.Replacement, "; "), "; ")
 }
 
@@ -119,7 +122,9 @@ func explainRegistry(w io.Writer, x debug.Registry, now time.Time) error {
 		state += " for " + age(x.Since, now)
 	}
 	line("State", state)
-	line("Reason", x.Reason)
+	if x.Reason != "replacement: "+x.Replacement {
+		line("Reason", x.Reason)
+	}
 	line("Replacement", x.Replacement)
 	line("Declared by", declaredBy(x))
 	line("Secrets", join(x.Secrets))
