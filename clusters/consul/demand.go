@@ -81,8 +81,11 @@ func (t tableChange) apply(_ context.Context, r *run) {
 	if !s.ready() || was && t.err != nil {
 		return
 	}
+	if all = all || !was; all {
+		s.sweep.want, s.sweep.rest = false, nil // this is one
+	}
 	for k, v := range r.services {
-		if k.scope == s && v.watcher == nil && (all || !was || t.touches(v)) {
+		if k.scope == s && v.watcher == nil && (all || t.touches(v)) {
 			r.ask(v)
 		}
 	}

@@ -195,3 +195,13 @@ func TestTokenThatSeesMoreAgain(t *testing.T) {
 		})
 	}
 }
+
+// What is not watched is read for the first sync, and once more when the tables tell what changes from then on.
+func TestReadsAfterTheFirstSync(t *testing.T) {
+	many(t, 100, func(w *world) {
+		time.Sleep(time.Minute)
+		if n := w.count("/v1/health/service/"); n > 2*100+maxReaders {
+			w.t.Errorf("%d requests", n)
+		}
+	})
+}
