@@ -42,7 +42,7 @@ func (c *Controller) commit(now time.Time) {
 	in.Gateways, in.VirtualServices, in.Scopes, in.Scoped = c.gateways.view, c.routes.all, c.scopes.published, c.scoped
 	c.refreshShards()
 	in.Shards = c.infos
-	if len(in.Services)+len(in.Quiet)+len(in.Places) > 0 || in.Mesh != nil || c.rerouted(in) || c.infoChanged || c.state.configs && !slices.Equal(c.configs, in.Configs) {
+	if len(in.Services)+len(in.Quiet)+len(in.Places) > 0 || in.Mesh != nil || c.rerouted(in) || c.infoChanged || c.state.configs && !slices.EqualFunc(c.configs, in.Configs, sameConfig) {
 		c.publish(in, len(dirty), begin, merged)
 	}
 	c.committed(now)
@@ -251,6 +251,9 @@ func (c *Controller) refreshConfigs() []*model.Config {
 	}
 	return out
 }
+
+// sameConfig reports whether nobody who reads a snapshot could tell two rows apart.
+func sameConfig(a, b *model.Config) bool { return a == b || model.SameRow(a, b) }
 
 // markShard makes every service dirty that rows of the shard concern.
 func (s *state) markShard(k model.ShardKey) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/isthmus-mesh/isthmus/aggregate"
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
@@ -128,8 +129,8 @@ func TestMeshSettingsRemergeEverything(t *testing.T) {
 		if h.quiet().Version != version {
 			t.Error("equal settings made a version")
 		}
-		if len(after.Configs) != 0 {
-			t.Errorf("mesh-wide settings are listed among configurations: %v", after.Configs)
+		if diff := cmp.Diff([]*model.Config{row}, after.Configs, protocmp.Transform()); diff != "" {
+			t.Errorf("what is wrong with the settings can't be told of: %s", diff)
 		}
 	})
 }
