@@ -88,8 +88,8 @@ func differences(found []model.Finding, v verdict) (out []string) {
 	return out
 }
 
-// most is how many objects of a kind are looked at, of up to five times as many that there would be.
-const most = 15000
+// most is how many objects of a kind are looked at, of up to eight times as many that there would be.
+const most = 6000
 
 // TestWebhook holds the rules to those of Istio's admission webhook: what Istio's admission webhook would refuse is refused, what it would warn of is told, and nothing else is refused.
 // Differences that are meant are in a table.
