@@ -88,44 +88,72 @@ func (c *classes) count() int {
 }
 
 // audience is who resources are made for: a proxy's class, its place in the mesh, and its class reduced
-// to each set of traits asked for so far. It is owned by one goroutine.
+// to each set of traits asked for lately. It is owned by one goroutine.
 type audience struct {
 	class   gen.Class
 	reader  pushcontext.Reader
 	classes *classes
-	reduced []reducedClass
-	used    gen.Traits // all that were asked for
-	labels  []string   // names of the labels that were, sorted
+	reduced []reducedClass // those asked for lately: see forget
+	crowd   int            // how many of these are too many
+	used    gen.Traits     // all that were asked for
+	labels  []string       // names of the labels that were, sorted
 }
 
 type reducedClass struct {
 	traits gen.Traits
 	class  gen.Class
 	member *class // once resources are kept for it
+	asked  bool   // for, since old ones were forgotten
 }
 
+// fewReduced is how many reduced classes an audience may have before it looks for old ones, manyReduced how many at all.
+const (
+	fewReduced  = 32
+	manyReduced = 512
+)
+
+// reduce gives the class reduced to traits. What it gives is good until the next call.
 func (a *audience) reduce(t gen.Traits) *reducedClass {
 	a.used |= t
-	for i := range a.reduced {
-		if a.reduced[i].traits == t {
-			return &a.reduced[i]
-		}
-	}
-	a.reduced = append(a.reduced, reducedClass{traits: t, class: a.class.Keep(t)})
-	return &a.reduced[len(a.reduced)-1]
+	return a.find(func(c *reducedClass) bool { return c.traits == t }, func() gen.Class { return a.class.Keep(t) }, t)
 }
 
-// narrow gives what a view's policies leave of the class reduced to traits.
+// narrow gives what a view's policies leave of the class reduced to traits, as reduce does.
 func (a *audience) narrow(t gen.Traits, narrowed gen.Class) *reducedClass {
 	a.used |= t
 	a.name(narrowed.Labels.Keys())
+	return a.find(func(c *reducedClass) bool { return c.traits == t && c.class == narrowed }, func() gen.Class { return narrowed }, t)
+}
+
+func (a *audience) find(is func(*reducedClass) bool, made func() gen.Class, t gen.Traits) *reducedClass {
 	for i := range a.reduced {
-		if a.reduced[i].traits == t && a.reduced[i].class == narrowed {
-			return &a.reduced[i]
+		if c := &a.reduced[i]; is(c) {
+			c.asked = true
+			return c
 		}
 	}
-	a.reduced = append(a.reduced, reducedClass{traits: t, class: narrowed})
+	if len(a.reduced) >= max(a.crowd, fewReduced) {
+		a.forget()
+	}
+	a.reduced = append(a.reduced, reducedClass{traits: t, class: made(), asked: true})
 	return &a.reduced[len(a.reduced)-1]
+}
+
+// forget drops the classes that nobody asked for since the last time: policies that come and go would leave ever more. A
+// class that comes back has its number again while that is known.
+func (a *audience) forget() {
+	all := len(a.reduced) >= manyReduced
+	a.reduced = slices.DeleteFunc(a.reduced, func(c reducedClass) bool {
+		if c.asked && !all {
+			return false
+		}
+		a.disuse(&c)
+		return true
+	})
+	for i := range a.reduced {
+		a.reduced[i].asked = false
+	}
+	a.crowd = min(2*len(a.reduced), manyReduced)
 }
 
 // name notes that labels were asked for.
@@ -148,9 +176,13 @@ func (a *audience) number(c *reducedClass) uint32 {
 // leave ends the use of the audience's classes.
 func (a *audience) leave() {
 	for i := range a.reduced {
-		if m := a.reduced[i].member; m != nil {
-			a.classes.leave(m)
-			a.reduced[i].member = nil
-		}
+		a.disuse(&a.reduced[i])
+	}
+}
+
+func (a *audience) disuse(c *reducedClass) {
+	if c.member != nil {
+		a.classes.leave(c.member)
+		c.member = nil
 	}
 }
