@@ -78,6 +78,7 @@ func (r *route) delegate(delegates map[string]*model.Config, m *mesh) {
 func (r *route) unused(index int, by model.Source, why string) {
 	r.conflicts = append(r.conflicts, pushcontext.Conflict{
 		Field: model.ConfigVirtualService, Winner: by, Loser: r.Source, Detail: fmt.Sprintf("http[%d] is left out: %s", index, why),
+		At: fmt.Sprintf("http[%d].delegate", index),
 	})
 }
 
@@ -101,6 +102,7 @@ func (r *route) merge(index int, root *networking.HTTPRoute, c *model.Config, de
 		}
 		r.conflicts = append(r.conflicts, pushcontext.Conflict{
 			Field: model.ConfigVirtualService, Winner: r.Source, Loser: c.Source, Detail: fmt.Sprintf("http[%d] is left out of http[%d]: %s", i, index, lost),
+			At: fmt.Sprintf("http[%d]", i),
 		})
 	}
 	return out

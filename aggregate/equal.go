@@ -34,7 +34,7 @@ func sameContribution(a, b pushcontext.Contribution) bool {
 }
 
 func sameConflict(a, b pushcontext.Conflict) bool {
-	return a.Field == b.Field && a.Detail == b.Detail && sameSource(&a.Winner, &b.Winner) && sameSource(&a.Loser, &b.Loser)
+	return a.Field == b.Field && a.Detail == b.Detail && a.At == b.At && sameSource(&a.Winner, &b.Winner) && sameSource(&a.Loser, &b.Loser)
 }
 
 // sameEndpoints reports whether two views list the same endpoints, by pointer: equal ones share it.

@@ -11,16 +11,17 @@ import (
 
 // Codes of findings about objects together; those of single objects are in clusters/kube/validate. They are stable.
 const (
-	CodeNotServed       = "NotServed"      // a field, or the whole object, has no effect in this version
-	CodeRefused         = "Refused"        // an older version of the object is in force
-	CodeConflict        = "Conflict"       // another object is used instead of it, or of a part of it
-	CodeUnknownHost     = "UnknownHost"    // no service has the host
-	CodeTooManyServers  = "TooManyServers" // there are more servers of Gateways than are served
-	CodeNotExported     = "NotExported"    // a service has the host, but is not exported to the namespace
-	CodeUnknownPort     = "UnknownPort"    // the service has no such port
-	CodeUnknownSubset   = "UnknownSubset"  // no DestinationRule has such a subset
-	CodeEmptySubset     = "EmptySubset"    // no endpoint has the labels of the subset
-	CodeUnknownGate     = "UnknownGateway" // there is no such Gateway
+	CodeNotServed       = "NotServed"       // a field, or the whole object, has no effect in this version
+	CodeRefused         = "Refused"         // an older version of the object is in force
+	CodeConflict        = "Conflict"        // another object is used instead of it, or of a part of it
+	CodeUnknownHost     = "UnknownHost"     // no service has the host
+	CodeTooManyServers  = "TooManyServers"  // there are more servers of Gateways than are served
+	CodeNotExported     = "NotExported"     // a service has the host, but is not exported to the namespace
+	CodeUnknownPort     = "UnknownPort"     // the service has no such port
+	CodeUnknownSubset   = "UnknownSubset"   // no DestinationRule has such a subset
+	CodeEmptySubset     = "EmptySubset"     // no endpoint has the labels of the subset
+	CodeUnknownDelegate = "UnknownDelegate" // there is no such VirtualService to delegate to
+	CodeUnknownGate     = "UnknownGateway"  // there is no such Gateway
 	CodeHostNotThere    = "HostNotOnGateway"
 	CodeUnclaimed       = "HostOfNoService" // routes for a host that no service has: sidecars serve it at port 80
 	CodeUnknownProvider = "UnknownProvider" // MeshConfig has no such provider
@@ -74,6 +75,7 @@ type analysis struct {
 	unread   []unread // foreign registries of which nothing is known; made once they are looked for
 	looked   bool
 	capitals map[string]*pushcontext.HostView // hosts that have some, by their name in lower case; made once one is asked for
+	byName   map[string][]*model.Config       // objects by "kind/namespace/name"; made once one is asked for
 }
 
 // host gives the services of a host as objects name it: case does not count.
@@ -127,11 +129,15 @@ func (a *analysis) objects() {
 func (a *analysis) conflicts() {
 	tell := func(list []pushcontext.Conflict) {
 		for _, c := range list {
+			if strings.HasSuffix(c.At, ".delegate") {
+				a.delegate(c)
+				continue
+			}
 			winner := ""
 			if c.Winner.Object != (model.ObjectKey{}) {
 				winner = "; " + c.Winner.Object.String() + " of " + c.Winner.Shard.String() + " is used"
 			}
-			a.add(c.Loser, model.Finding{Code: CodeConflict, Severity: model.SeverityWarning, Message: c.Detail + winner})
+			a.add(c.Loser, model.Finding{Code: CodeConflict, Severity: model.SeverityWarning, Field: c.At, Message: c.Detail + winner})
 		}
 	}
 	tell(a.pc.Conflicts)

@@ -165,9 +165,39 @@ func (a *analysis) bound(v *pushcontext.VirtualService, gates map[string][]*push
 
 // refused reports whether an object, "namespace/name", is there and not in force.
 func (a *analysis) refused(kind, name string) bool {
-	return slices.ContainsFunc(a.pc.Configs, func(c *model.Config) bool {
-		return c.Kind == kind && c.Refused && c.Namespace+"/"+c.Name == name
+	return slices.ContainsFunc(a.objectsNamed(kind, name), func(c *model.Config) bool { return c.Refused })
+}
+
+// objectsNamed gives the objects of a name, "namespace/name": one for each member that has it.
+func (a *analysis) objectsNamed(kind, name string) []*model.Config {
+	if a.byName == nil {
+		a.byName = map[string][]*model.Config{}
+		for _, c := range a.pc.Configs {
+			key := c.Kind + "/" + c.Namespace + "/" + c.Name
+			a.byName[key] = append(a.byName[key], c)
+		}
+	}
+	return a.byName[kind+"/"+name]
+}
+
+// delegate tells of a route whose requests are delegated to a VirtualService that can't be used for them.
+func (a *analysis) delegate(c pushcontext.Conflict) {
+	name := c.Winner.Object.Namespace + "/" + c.Winner.Object.Name
+	there := a.objectsNamed(model.ConfigVirtualService, name)
+	hosts := slices.ContainsFunc(there, func(v *model.Config) bool {
+		spec, ok := v.Spec.(*networking.VirtualService)
+		return ok && len(spec.Hosts) > 0
 	})
+	code, why := CodeUnknownDelegate, fmt.Sprintf("there is no VirtualService %s: mend the name, or add it, without hosts", name)
+	switch {
+	case a.refused(model.ConfigVirtualService, name):
+		why = fmt.Sprintf("the VirtualService %s has an error and is not in force: mend it", name)
+	case hosts:
+		why = fmt.Sprintf("the VirtualService %s has hosts, so it can't be delegated to: remove them, or delegate to another", name)
+	case len(there) > 0:
+		code, why = CodeNotExported, fmt.Sprintf("the VirtualService %s is not exported to the namespace %s: add that to its exportTo", name, c.Loser.Object.Namespace)
+	}
+	a.add(c.Loser, model.Finding{Code: code, Severity: model.SeverityError, Field: c.At, Message: why + "; until then the route is left out, and its requests go to later routes or fail with 404"})
 }
 
 func serves(g *pushcontext.GatewayServer, namespace, host string) bool {

@@ -76,6 +76,7 @@ type Conflict struct {
 	Winner model.Source
 	Loser  model.Source
 	Detail string // what was kept and what was dropped
+	At     string // the field of the loser that is not used ("http[0].delegate"); "" where Detail says it
 }
 
 // ShapeView is a merged service without its endpoints: all that clusters, listeners and routes need.

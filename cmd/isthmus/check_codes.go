@@ -54,6 +54,7 @@ func findingCodes() []findingCode {
 		{analysis.CodeUnknownPort, "the service has no such port"},
 		{analysis.CodeUnknownSubset, "no DestinationRule has such a subset"},
 		{analysis.CodeEmptySubset, "no endpoint has the labels of the subset"},
+		{analysis.CodeUnknownDelegate, "there is no such VirtualService to delegate to, or it has hosts"},
 		{analysis.CodeUnknownGate, "there is no such Gateway"},
 		{analysis.CodeHostNotThere, "no server of the Gateway has the host"},
 		{analysis.CodeUnclaimed, "there are routes for a host that no service has: sidecars serve it at port 80, and at the ports of services that the VirtualService is for besides"},
