@@ -17,6 +17,9 @@ type Options struct {
 	Root    string // folder that symbolic links can't leave; Dir if empty
 	Dir     string // the member's folder
 	Cluster model.ClusterID
+	// Earlier is a folder in place of Root that counts as read before, "" for none: a file that can't be read and an object
+	// with an error keep what they had there.
+	Earlier string
 
 	DomainSuffix    string // "cluster.local" if empty
 	TrustDomain     string // where the member names none itself; "cluster.local" if empty; below a Root that of the settings, if they have one
@@ -71,6 +74,7 @@ func (c *Cluster) Run(ctx context.Context, out model.Sink) error {
 		reporter: reporter{log: c.opts.Log, onProblem: c.opts.OnProblem, key: c.Key()},
 	}
 	m.tree = newTree(f.read, parseObjects)
+	m.recall(time.Now())
 	return run(ctx, m)
 }
 
@@ -93,14 +97,15 @@ func parseObjects(_ string, data []byte, modified time.Time) parsed[[]kube.Item]
 
 // objects is the state of one run, owned by its goroutine.
 type objects struct {
-	opts     Options
-	folder   folder
-	out      model.Sink
-	tree     *tree[[]kube.Item]
-	claims   *claims
-	store    *kube.Store
-	reporter reporter
-	synced   bool
+	opts      Options
+	folder    folder
+	out       model.Sink
+	tree      *tree[[]kube.Item]
+	claims    *claims
+	store     *kube.Store
+	reporter  reporter
+	synced    bool
+	recalling bool // an earlier content is being read
 }
 
 func (m *objects) list() (*listing, error) { return m.folder.list(wanted, true) }
@@ -120,6 +125,8 @@ func (m *objects) turn(now time.Time, l *listing, touched map[string]bool) (next
 	}
 	events := m.store.Apply(m.settled(set, del))
 	switch {
+	case m.recalling:
+		return next
 	case m.synced:
 		m.out.Put(events...) // of one edit: no snapshot has a part of them
 	case !m.tree.pending():

@@ -31,8 +31,11 @@ type Mesh struct {
 
 // NewMesh gives the registry with the key mesh/<cluster>, reading the files in o.Dir.
 func NewMesh(o Options) *Mesh {
-	return &Mesh{opts: o.withDefaults(), dir: true,
-		files: map[string]string{MeshFile: filepath.Join(o.Dir, MeshFile), NetworksFile: filepath.Join(o.Dir, NetworksFile)}}
+	return &Mesh{opts: o.withDefaults(), dir: true, files: settingsIn(o.Dir)}
+}
+
+func settingsIn(dir string) map[string]string {
+	return map[string]string{MeshFile: filepath.Join(dir, MeshFile), NetworksFile: filepath.Join(dir, NetworksFile)}
 }
 
 // NewMeshFiles gives the registry with the key mesh/<cluster>, reading two files that may be anywhere; ""
@@ -58,18 +61,20 @@ func (m *Mesh) Run(ctx context.Context, out model.Sink) error {
 	s := &settings{Mesh: m, key: m.Key(), out: out, rows: map[model.RowKey]model.Object{},
 		reporter: reporter{log: m.opts.Log, onProblem: m.opts.OnProblem, key: m.Key()}}
 	s.tree = newTree(s.read, parseSettings)
+	s.recall(time.Now())
 	return run(ctx, s)
 }
 
 // settings is the state of one run, owned by its goroutine.
 type settings struct {
 	*Mesh
-	key      model.ShardKey
-	out      model.Sink
-	tree     *tree[*setting] // by MeshFile and NetworksFile
-	rows     map[model.RowKey]model.Object
-	reporter reporter
-	synced   bool
+	key       model.ShardKey
+	out       model.Sink
+	tree      *tree[*setting] // by MeshFile and NetworksFile
+	rows      map[model.RowKey]model.Object
+	reporter  reporter
+	synced    bool
+	recalling bool // an earlier content is being read
 }
 
 // setting is the content of one file; nil if it holds nothing.
@@ -135,6 +140,8 @@ func (s *settings) turn(now time.Time, l *listing, touched map[string]bool) time
 		events = append(events, ev)
 	}
 	switch {
+	case s.recalling:
+		return next
 	case !s.synced && !s.tree.pending():
 		s.synced = true
 		b := model.NewShardBuilder()

@@ -69,8 +69,12 @@ func (r *Root) Scan() error {
 	}
 	mesh := r.opts.Member
 	mesh.Root, mesh.Dir, mesh.Cluster = r.opts.Dir, r.opts.Dir, r.opts.Mesh
+	now := time.Now()
+	if err := r.recall(now); err != nil {
+		return fmt.Errorf("read %s: %w", r.opts.Member.Earlier, err)
+	}
 	r.life.Attach(NewMesh(mesh))
-	r.turn(time.Now(), l, nil)
+	r.turn(now, l, nil)
 	return nil
 }
 
@@ -86,13 +90,15 @@ func (r *Root) folder() folder {
 
 // list lists the sub-folders as if they were files, and the file with the settings aside.
 func (r *Root) list() (l *listing, err error) {
-	if r.settings, err = r.folder().list(func(name string) bool { return name == MeshFile }, false); err != nil {
+	if r.settings, err = r.folder().list(isMeshFile, false); err != nil {
 		return nil, err
 	}
 	l = &listing{dirs: r.settings.dirs}
 	l.files, l.faults, err = subfolders(r.opts.Dir)
 	return l, err
 }
+
+func isMeshFile(name string) bool { return name == MeshFile }
 
 // subfolders gives the folders in a folder that are members, and says why others are not.
 func subfolders(dir string) (members map[string]fs.FileInfo, faults map[string]string, err error) {
