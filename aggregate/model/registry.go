@@ -111,4 +111,7 @@ type Problem struct {
 	Line   int    // 1-based line, 0 if unknown
 	Reason string // a sentence
 	Since  time.Time
+	Broad  bool // it is of the source or a part of it, not of one object
+	Held   bool // the item is gone, and served as it was for a time
+	More   int  // it stands for so many that are not listed; else 0
 }

@@ -71,6 +71,9 @@ type Problem struct {
 	Line   int       `json:"line,omitempty"` // 1-based; 0 if unknown
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since,omitzero"`
+	Broad  bool      `json:"-"`
+	Held   bool      `json:"heldBack,omitempty"` // the item is gone, and served as it was for a time
+	More   int       `json:"more,omitempty"`     // it stands for so many that are not listed
 }
 
 // Source says where a fact came from.
