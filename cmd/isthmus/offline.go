@@ -27,6 +27,9 @@ type offlineOptions struct {
 	systemNamespace string
 	vhds            bool
 	timeout         time.Duration
+
+	earlier *offline // what a hub has read before; nil for nothing
+	keep    bool     // copies of files stay until close
 }
 
 func (o *offlineOptions) bind(f *pflag.FlagSet) {
@@ -91,10 +94,15 @@ func (o *offlineOptions) readAll(ctx context.Context, paths []string, stdin io.R
 		if err != nil {
 			return nil, err
 		}
-		defer s.close()
+		if !o.keep {
+			defer s.close()
+		}
 		out.staged, dir = s, s.dir
 	}
 	so := o.serve(dir)
+	if o.earlier != nil && o.earlier.staged != nil {
+		so.earlier = o.earlier.staged.dir
+	}
 	if out.staged != nil && out.staged.one {
 		so.clusterID = out.staged.cluster
 	}
@@ -110,6 +118,45 @@ func (o *offlineOptions) readAll(ctx context.Context, paths []string, stdin io.R
 	}
 	out.pc = out.snapshots.Current()
 	return out, nil
+}
+
+// close removes what is kept.
+func (o *offline) close() {
+	if o.staged != nil {
+		o.staged.close()
+	}
+}
+
+// doubtful says what of what was read a hub does not use as it is; "" if nothing.
+func (o *offline) doubtful() string {
+	var parts []string
+	count := func(n int, one, more string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, map[bool]string{true: one, false: more}[n == 1]))
+		}
+	}
+	refused := 0
+	for _, c := range o.pc.Configs {
+		if c.Refused {
+			refused++
+		}
+	}
+	count(refused, "object is refused", "objects are refused")
+	if o.staged != nil {
+		count(len(o.staged.broken), "file can't be read", "files can't be read")
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return strings.Join(parts, " and ") + ": see 'isthmus check'"
+}
+
+// trusted is an error if anything of what was read is doubtful.
+func (o *offline) trusted() error {
+	if why := o.doubtful(); why != "" {
+		return &exitError{exitUsage, errors.New(why)}
+	}
+	return nil
 }
 
 // read runs the hub's sources until there is a snapshot of all that they have, and ends them.

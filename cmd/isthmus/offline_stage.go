@@ -23,6 +23,7 @@ const (
 	stdinShown  = "stdin"
 	maxStdin    = 64 << 20
 	stdinStaged = "stdin.yaml"
+	oneStaged   = "one.yaml" // of a file that is all there is: one that is compared with it is its next version
 )
 
 // staged is a folder with one folder per cluster, as a hub reads it: the one that was named, or a copy of what was.
@@ -35,6 +36,7 @@ type staged struct {
 	names   map[string]string // by path in dir, "cluster/a.yaml": the path as it was named; nil if dir itself was
 
 	places map[objectIn]position
+	broken map[string]bool // files that are not used as they are, by the names that they have for people
 }
 
 // objectIn is an object in a cluster.
@@ -51,7 +53,7 @@ type position struct {
 
 // stage makes what was named readable to a hub.
 func stage(o *offlineOptions, paths []string, stdin io.Reader) (*staged, error) {
-	s := &staged{cluster: cmp.Or(o.clusterID, defaultClusterID), places: map[objectIn]position{}}
+	s := &staged{cluster: cmp.Or(o.clusterID, defaultClusterID), places: map[objectIn]position{}, broken: map[string]bool{}}
 	if len(paths) == 1 && paths[0] != stdinName {
 		info, err := os.Stat(paths[0])
 		if err != nil {
@@ -68,7 +70,7 @@ func stage(o *offlineOptions, paths []string, stdin io.Reader) (*staged, error) 
 	}
 	s.dir, s.one, s.temp, s.names = dir, true, true, map[string]string{}
 	for i, p := range paths {
-		if err := s.add(i, p, stdin); err != nil {
+		if err := s.add(i, p, len(paths) == 1, stdin); err != nil {
 			s.close()
 			return nil, err
 		}
@@ -97,7 +99,7 @@ func isManifest(name string) bool {
 }
 
 // add copies one thing that was named.
-func (s *staged) add(i int, name string, stdin io.Reader) error {
+func (s *staged) add(i int, name string, alone bool, stdin io.Reader) error {
 	if name == stdinName {
 		text, err := io.ReadAll(io.LimitReader(stdin, maxStdin+1))
 		if err != nil {
@@ -113,7 +115,11 @@ func (s *staged) add(i int, name string, stdin io.Reader) error {
 		return err
 	}
 	if !info.IsDir() {
-		return s.copy(name, info, fmt.Sprintf("%s/%03d/%s", s.cluster, i, withExt(filepath.Base(name))))
+		at := withExt(filepath.Base(name))
+		if alone {
+			at = oneStaged
+		}
+		return s.copy(name, info, fmt.Sprintf("%s/%03d/%s", s.cluster, i, at))
 	}
 	return filepath.WalkDir(name, func(at string, d fs.DirEntry, err error) error {
 		switch {
@@ -220,6 +226,7 @@ func (s *staged) locate() error {
 		}
 		cluster, item, ok := strings.Cut(filepath.ToSlash(rel), "/")
 		if !ok {
+			s.noteSettings(rel, at)
 			return nil
 		}
 		s.note(model.ClusterID(cluster), item, at)
@@ -228,11 +235,9 @@ func (s *staged) locate() error {
 }
 
 func (s *staged) note(cluster model.ClusterID, item, at string) {
-	if info, err := os.Stat(at); err != nil || !info.Mode().IsRegular() {
-		return // told by the hub's own reader
-	}
-	text, err := os.ReadFile(at)
-	if err != nil {
+	text, ok := readRegular(at)
+	if !ok {
+		s.broken[s.shownAs(cluster, item)] = true
 		return
 	}
 	c := kube.Decode(text, time.Time{})
@@ -248,6 +253,31 @@ func (s *staged) note(cluster model.ClusterID, item, at string) {
 	for _, f := range c.Faults {
 		if f.Broken != nil {
 			add(f.Broken.Ref, f.Line)
+		} else {
+			s.broken[s.shownAs(cluster, item)] = true
 		}
 	}
+}
+
+// noteSettings notes whether a file with the mesh's settings can't be used.
+func (s *staged) noteSettings(name, at string) {
+	kind, ok := map[string]string{file.MeshFile: model.ConfigMesh, file.NetworksFile: model.ConfigNetworks}[name]
+	if !ok {
+		return
+	}
+	text, ok := readRegular(at)
+	if !ok {
+		s.broken[s.shownAs("", name)] = true
+	} else if _, faults, _ := kube.ParseMesh(kind, text); len(faults) > 0 {
+		s.broken[s.shownAs("", name)] = true
+	}
+}
+
+// readRegular gives the content of a file; what is wrong with one that can't be read is told by the hub's own reader.
+func readRegular(at string) ([]byte, bool) {
+	if info, err := os.Stat(at); err != nil || !info.Mode().IsRegular() {
+		return nil, false
+	}
+	text, err := os.ReadFile(at)
+	return text, err == nil
 }

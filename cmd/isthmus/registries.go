@@ -58,7 +58,7 @@ func folders(d sourceDeps) source {
 		Dir: d.opts.dir, Mesh: model.ClusterID(d.opts.clusterID),
 		Member: file.Options{
 			DomainSuffix: d.opts.domain, TrustDomain: d.opts.trustDomain, SystemNamespace: d.opts.systemNamespace,
-			MCS: d.opts.kube.mcs, Log: d.log,
+			MCS: d.opts.kube.mcs, Log: d.log, Earlier: d.opts.earlier,
 			OnProblem: func(k model.ShardKey, _ model.Problem) { problems.WithLabelValues(string(k.Cluster)).Inc() },
 		},
 	}, d.life)}

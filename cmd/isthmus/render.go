@@ -30,6 +30,7 @@ type render struct {
 	types  []string
 	diff   string
 	format string
+	errs   io.Writer
 }
 
 func newRender() *cobra.Command {
@@ -46,9 +47,11 @@ node id says what it is like. It is a router if a Gateway selects it, else a sid
 
 With --diff, what is read is compared with what is read from another folder or file: each difference is shown field by field, with
 the proxies that it reaches. All workloads count, or --proxy alone; a namespace without workloads has an imagined sidecar, and
-a Gateway that selects none an imagined router.
+a Gateway that selects none an imagined router. It is what happens to a running hub: where an object that is compared has an
+error, or a file can't be read, what was there before stays in force.
 
-Exit codes with --diff: 0 no difference, 1 some, 2 trouble; else as always: 2 also if what is named can't be read.`,
+How much of what was read has an error or can't be read is told, and makes the exit code 2; with --diff it is what is compared
+that counts. Exit codes with --diff: 0 no difference, 1 some, 2 trouble; else as always: 2 also if what is named can't be read.`,
 		Example: `  isthmus render examples/two-clusters --proxy client-east.demo
   isthmus render examples/two-clusters --proxy client-east.demo --type rds,vhds -o json
   isthmus render routes.yaml services.yaml --proxy any.shop --label app=web
@@ -59,6 +62,7 @@ Exit codes with --diff: 0 no difference, 1 some, 2 trouble; else as always: 2 al
 		if k.diff != "" && !c.Flags().Changed("output") {
 			k.format = textFormat
 		}
+		k.errs = c.ErrOrStderr()
 		return k.run(c.Context(), args, c.InOrStdin(), c.OutOrStdout())
 	}
 	f := c.Flags()
@@ -110,7 +114,10 @@ func (k *render) run(ctx context.Context, args []string, stdin io.Reader, out io
 	if err != nil {
 		return err
 	}
-	return writeResources(out, k.format, list)
+	if err := writeResources(out, k.format, list); err != nil {
+		return err
+	}
+	return read.trusted()
 }
 
 func writeResources(w io.Writer, format string, list []xds.Rendered) error {
@@ -163,12 +170,15 @@ func (k *render) compare(ctx context.Context, args, urls []string, stdin io.Read
 	if _, err := os.Stat(k.diff); err != nil {
 		return trouble(fmt.Errorf("--diff: %w", err))
 	}
-	before, err := k.load(ctx, args, stdin)
+	first := k.offlineOptions
+	first.keep = true
+	before, err := first.load(ctx, args, stdin)
 	if err != nil {
 		return trouble(err)
 	}
+	defer before.close()
 	other := k.offlineOptions
-	other.kube.kubeconfig = ""
+	other.kube.kubeconfig, other.earlier = "", before
 	after, err := other.load(ctx, []string{k.diff}, stdin)
 	if err != nil {
 		return trouble(err)
@@ -191,10 +201,20 @@ func (k *render) compare(ctx context.Context, args, urls []string, stdin io.Read
 	} else {
 		err = writeDiff(out, groups)
 	}
-	if err == nil && len(groups) > 0 {
-		return &exitError{exitFailure, fmt.Errorf("%d of %d proxies would be sent something else", affected(groups), len(list))}
+	if err != nil {
+		return err
 	}
-	return err
+	if why := before.doubtful(); why != "" {
+		fmt.Fprintf(k.errs, "isthmus: before: %s\n", why)
+	}
+	verdict := fmt.Errorf("%d of %d proxies would be sent something else", affected(groups), len(list))
+	if why := after.doubtful(); why != "" {
+		return trouble(fmt.Errorf("%w; of %s, %s", verdict, k.diff, why))
+	}
+	if len(groups) > 0 {
+		return &exitError{exitFailure, verdict}
+	}
+	return nil
 }
 
 func affected(groups []diffGroup) (n int) {

@@ -239,3 +239,98 @@ func TestRenderDiffOfAGateway(t *testing.T) {
 		t.Errorf("exit code %d: %s%s", route.code, route.stdout, route.stderr)
 	}
 }
+
+const (
+	goodRoute    = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: r, namespace: shop}\nspec: {hosts: [ratings.shop.svc.cluster.local], http: [{route: [{destination: {host: ratings}}], timeout: 7s, retries: {attempts: 2, retryOn: 5xx}}]}\n"
+	goodService  = "apiVersion: v1\nkind: Service\nmetadata: {name: ratings, namespace: shop}\nspec: {clusterIP: 10.0.0.1, ports: [{name: http, port: 80}]}\n"
+	otherService = "apiVersion: v1\nkind: Service\nmetadata: {name: other, namespace: shop}\nspec: {clusterIP: 10.0.0.2, ports: [{name: http, port: 80}]}\n"
+)
+
+// TestRenderDiffKeepsWhatAHubKeeps: a mistake in what is compared shows as what a running hub makes of it, and is told.
+func TestRenderDiffKeepsWhatAHubKeeps(t *testing.T) {
+	t.Parallel()
+	badRoute := strings.Replace(goodRoute, "5xx", "5xxx", 1)
+	unreadable := goodRoute + " x: : y\n"
+	for name, x := range map[string]struct {
+		before, after map[string]string
+		code          int
+		says          string
+		changes       []string // without their proxies
+	}{
+		"refused":    {map[string]string{"a.yaml": goodRoute}, map[string]string{"a.yaml": badRoute}, exitUsage, "1 object is refused", nil},
+		"unreadable": {map[string]string{"a.yaml": goodRoute}, map[string]string{"a.yaml": unreadable}, exitUsage, "1 file can't be read", nil},
+		"moved":      {map[string]string{"a.yaml": goodRoute}, map[string]string{"b.yaml": badRoute}, exitUsage, "1 object is refused", nil},
+		"new": {map[string]string{}, map[string]string{"a.yaml": badRoute, "b.yaml": otherService, "c.yaml": "{x: : y"}, exitUsage,
+			"1 object is refused and 1 file can't be read", []string{"added other", "added other"}},
+		"mended":   {map[string]string{"a.yaml": badRoute}, map[string]string{"a.yaml": goodRoute}, exitFailure, "before: 1 object is refused", []string{"changed ratings"}},
+		"settings": {map[string]string{"mesh.yaml": "outboundTrafficPolicy: {mode: REGISTRY_ONLY}"}, map[string]string{"mesh.yaml": "outboundTrafficPolicy: : x"}, exitUsage, "1 file can't be read", nil},
+		"deleted":  {map[string]string{"a.yaml": goodRoute}, map[string]string{}, exitFailure, "would be sent", []string{"changed ratings"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var dirs []string
+			for _, files := range []map[string]string{x.before, x.after} {
+				dir := t.TempDir()
+				dirs = append(dirs, dir)
+				files["services.yaml"] = goodService
+				for f, text := range files {
+					if err := os.WriteFile(filepath.Join(dir, f), []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			got := command(t, "render", dirs[0], "--diff", dirs[1], "--type", "cds,vhds", "-o", "json")
+			var groups []diffGroup
+			if err := json.Unmarshal([]byte(got.stdout), &groups); err != nil {
+				t.Fatal(err, got.stderr)
+			}
+			var changes []string
+			for _, g := range groups {
+				for _, c := range g.Changes {
+					name := "ratings"
+					if strings.Contains(c.Name, "other") {
+						name = "other"
+					}
+					changes = append(changes, c.Change+" "+name)
+				}
+			}
+			if got.code != x.code || !strings.Contains(got.stderr, x.says) || !slices.Equal(changes, x.changes) {
+				t.Errorf("exit code %d: %s%s", got.code, got.stderr, got.stdout)
+			}
+			if name == "deleted" && strings.Contains(got.stderr, "see 'isthmus check'") {
+				t.Errorf("nothing is wrong: %s", got.stderr)
+			}
+		})
+	}
+}
+
+// A file that is compared with a file is its next version, whatever both are called.
+func TestRenderDiffOfTwoFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	was, is := filepath.Join(dir, "was.yaml"), filepath.Join(dir, "is.yml")
+	for file, text := range map[string]string{was: goodService + "---\n" + goodRoute, is: goodService + "---\n" + goodRoute + " x: : y\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := command(t, "render", was, "--diff", is)
+	if got.code != exitUsage || got.stdout != "" || !strings.Contains(got.stderr, "0 of 1 proxies") || !strings.Contains(got.stderr, "1 file can't be read: see 'isthmus check'") {
+		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+}
+
+// TestRenderTellsWhatIsRefused: of one state too, whatever is printed.
+func TestRenderTellsWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "all.yaml")
+	if err := os.WriteFile(file, []byte(goodService+"---\n"+strings.Replace(goodRoute, "5xx", "5xxx", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"render " + file + " --proxy any.shop --label a=b --type vhds", "route explain --dir " + file + " --proxy any.shop --label a=b GET http://ratings/"} {
+		got := command(t, strings.Fields(args)...)
+		if got.code != exitUsage || !strings.Contains(got.stdout, "ratings.shop") || !strings.Contains(got.stderr, "1 object is refused: see 'isthmus check'") {
+			t.Errorf("%s: exit code %d: %s%s", args, got.code, got.stderr, got.stdout)
+		}
+	}
+}

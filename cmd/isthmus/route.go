@@ -115,9 +115,14 @@ func (k *routeExplain) run(c *cobra.Command, args []string) error {
 	}
 	result := source.config().Evaluate(*request)
 	if k.format == output.JSON || k.format == output.YAML {
-		return output.Encode(c.OutOrStdout(), k.format, explanation(request, result))
+		err = output.Encode(c.OutOrStdout(), k.format, explanation(request, result))
+	} else {
+		err = writeRoute(c.OutOrStdout(), request, result)
 	}
-	return writeRoute(c.OutOrStdout(), request, result)
+	if err != nil {
+		return err
+	}
+	return source.trusted()
 }
 
 // target is a host and a port, as a URL has them.
@@ -211,6 +216,8 @@ type proxySource interface {
 	config() *evaluate.Config
 	// resolve gives where a connection to a host goes, as the proxy sees it.
 	resolve(t target, inbound bool) (netip.Addr, uint16)
+	// trusted is an error if not all that was read is as it is written.
+	trusted() error
 }
 
 func (k *routeExplain) source(ctx context.Context, stdin io.Reader) (proxySource, error) {

@@ -30,6 +30,8 @@ type renderedProxy struct {
 
 func (p *renderedProxy) config() *evaluate.Config { return p.sent }
 
+func (p *renderedProxy) trusted() error { return p.read.trusted() }
+
 // resolve implements proxySource.
 func (p *renderedProxy) resolve(t target, inbound bool) (netip.Addr, uint16) {
 	if inbound || p.proxy.router {
@@ -108,6 +110,8 @@ type hubProxy struct {
 }
 
 func (p *hubProxy) config() *evaluate.Config { return p.sent }
+
+func (p *hubProxy) trusted() error { return nil } // 'isthmus findings' tells
 
 // ofHub asks a hub for what a proxy is sent, and for the addresses of services.
 func (k *routeExplain) ofHub(ctx context.Context) (proxySource, error) {

@@ -54,6 +54,8 @@ type serveOptions struct {
 	logLevel  string
 	logFormat string
 
+	earlier string // folder in place of dir that counts as read before; "" for none
+
 	opened func(addresses)                       // told where the hub listens; may be nil
 	watch  func(model.Lifecycle) model.Lifecycle // put between the sources and the controller; may be nil
 }
