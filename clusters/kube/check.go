@@ -10,6 +10,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/clusters/kube/validate"
 )
 
@@ -48,17 +49,57 @@ func specOf(value any) (spec proto.Message, checked bool) {
 }
 
 // findings says what there is to say of an object on its own, errors first. This is the one place where it is decided
-// whether an object is in force: with an error it is not.
-func (c *Converter) findings(o Object, spec proto.Message) []model.Finding {
+// whether an object is in force: with an error it is not, unless all that is wrong is that fields have no effect.
+func (c *Converter) findings(o Object, spec proto.Message) (_ []model.Finding, refused bool) {
 	if v, broken := o.Value.(*Broken); broken && v != nil {
-		return []model.Finding{refusal(o, codeUnreadable, v.Reason)}
+		if len(v.Faults) > 0 {
+			return bounded(of(o.Ref, v.Faults)), true
+		}
+		return []model.Finding{refusal(o, codeUnreadable, v.Reason)}, true
 	}
 	if d, ok := o.Value.(*Declared); ok && d != nil {
-		return bounded(d.findings(o.Ref))
+		out := bounded(d.findings(o.Ref))
+		return out, validate.Refused(out)
 	}
 	if spec == nil {
-		return []model.Finding{refusal(o, codeUnreadable, "it has no spec")}
+		return []model.Finding{refusal(o, codeUnreadable, "it has no spec")}, true
 	}
+	out := of(o.Ref, oddOf(o.Value))
+	if !slices.ContainsFunc(out, refuses) {
+		out = slices.Concat(c.checked(o, spec), out)
+	}
+	return bounded(out), slices.ContainsFunc(out, refuses)
+}
+
+// refuses reports whether a finding keeps an object from being in force. That a field has no effect does not, bad as it may be.
+func refuses(f model.Finding) bool {
+	return f.Severity == model.SeverityError && f.Code != codeNotServed && f.Code != api.CodeUnknownField
+}
+
+// oddOf is what the text of an object's spec has that its kind has not.
+func oddOf(value any) []model.Finding {
+	switch v := value.(type) {
+	case *ServiceEntry:
+		return v.Odd
+	case *WorkloadEntry:
+		return v.Odd
+	case *Config:
+		return v.Odd
+	}
+	return nil
+}
+
+// of makes findings those of an object.
+func of(ref model.ObjectKey, list []model.Finding) []model.Finding {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Object = ref
+	}
+	return list
+}
+
+// checked gives what is wrong with a spec that could be decoded.
+func (c *Converter) checked(o Object, spec proto.Message) []model.Finding {
 	out := validate.Object(o.Ref, spec)
 	if se, ok := spec.(*networking.ServiceEntry); ok && len(se.Hosts)*len(se.Ports)*len(se.Endpoints) > maxEndpoints {
 		out = append(out, refusal(o, codeTooLarge, fmt.Sprintf("its hosts, ports and endpoints make more than %d endpoints: make several entries of it, or select workloads", maxEndpoints)))
@@ -66,7 +107,7 @@ func (c *Converter) findings(o Object, spec proto.Message) []model.Finding {
 	for _, f := range notServedFields(o.Ref.Kind, spec.ProtoReflect()) {
 		out = append(out, f.finding(o.Ref))
 	}
-	return bounded(out)
+	return out
 }
 
 // bounded puts findings in order, errors first, and bounds them.
@@ -92,21 +133,16 @@ func refusal(o Object, code, message string) model.Finding {
 	return model.Finding{Code: code, Severity: model.SeverityError, Object: o.Ref, Message: message}
 }
 
-// refused reports whether findings, errors first, keep an object from being in force.
-func refused(findings []model.Finding) bool {
-	return len(findings) > 0 && findings[0].Severity == model.SeverityError
-}
-
 // quarantine gives what an object with errors leaves in force: the rows of its last good version, nil if it has had
 // none, and what is wrong with it now.
 func (c *Converter) quarantine(o Object, findings []model.Finding, good *Object, look Lookup) (res Result) {
 	kept := "it is not in force"
 	if good != nil {
-		if was := c.Convert(*good, look); !refused(was.Findings) {
+		if was := c.Convert(*good, look); !was.Refused {
 			res.Rows, kept = was.Rows, "its last good version stays in force"
 		}
 	}
-	res.Findings = findings
+	res.Findings, res.Refused = findings, true
 	row := c.noted(o, &res)
 	row.Refused, row.Findings = true, findings
 	if _, meta := metaOf(o.Ref.Kind, o.Value); meta != nil {
@@ -144,7 +180,7 @@ func (c *Converter) note(o Object, findings []model.Finding, res *Result) {
 		switch {
 		case f.Code == codeNotServed:
 			row.NotServedFields = append(row.NotServedFields, f.Field)
-		case f.Severity == model.SeverityWarning:
+		case f.Severity >= model.SeverityWarning:
 			res.problem("%s", told(f))
 		}
 	}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -8,8 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
+	networkingv1beta1 "istio.io/api/networking/v1beta1"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
@@ -46,7 +49,7 @@ func TestNotServedFieldsExist(t *testing.T) {
 			t.Errorf("there is no kind %s", f.Kind)
 			continue
 		}
-		if f.Reason == "" || notServed[f.Kind][f.Field] != f.Reason {
+		if f.Reason == "" || notServed[f.Kind][f.Field].Reason != f.Reason {
 			t.Errorf("%s %s: no reason, or two", f.Kind, f.Field)
 		}
 		if !hasField(m.ProtoReflect().Descriptor(), f.Field) {
@@ -85,7 +88,7 @@ func TestWalkFields(t *testing.T) {
 	var got []string
 	rule := &networking.DestinationRule{Host: "a", Subsets: []*networking.Subset{{Labels: map[string]string{"a": "b"}}, {Name: "v1"}},
 		TrafficPolicy: &networking.TrafficPolicy{Tls: &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_MUTUAL, CredentialName: "x"}}}
-	walkFields(rule.ProtoReflect(), "", func(path string) bool {
+	walkFields(rule.ProtoReflect(), "", func(path string, _ protoreflect.Message) bool {
 		got = append(got, path)
 		return true
 	})
@@ -102,5 +105,45 @@ func TestWalkFields(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{"trafficPolicy.tls.credentialName: " + needsCertificates}, without); d != "" {
 		t.Error(d)
+	}
+}
+
+// A credential by name is an error where certificates are needed, once however many servers have one, and the object is in force;
+// where the mode needs none it is a warning. What agents heed is worth knowing, no more.
+func TestSeverityOfFieldsWithoutEffect(t *testing.T) {
+	t.Parallel()
+	server := func(mode networking.ServerTLSSettings_TLSmode) *networking.Server {
+		return &networking.Server{Port: &networking.Port{Number: 443, Name: "https", Protocol: "HTTPS"}, Hosts: []string{"a.example"},
+			Tls: &networking.ServerTLSSettings{Mode: mode, CredentialName: "c"}}
+	}
+	client := func(mode networking.ClientTLSSettings_TLSmode) *networking.DestinationRule {
+		return &networking.DestinationRule{Host: "a", TrafficPolicy: &networking.TrafficPolicy{Tls: &networking.ClientTLSSettings{Mode: mode, CredentialName: "c"}}}
+	}
+	ingress := &networking.IstioIngressListener{Port: &networking.SidecarPort{Number: 443}, Tls: &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_MUTUAL, CredentialName: "c"}}
+	for name, tc := range map[string]struct {
+		kind string
+		spec proto.Message
+		want string
+	}{
+		"gateway": {model.ConfigGateway, &networking.Gateway{Servers: []*networking.Server{server(networking.ServerTLSSettings_PASSTHROUGH), server(networking.ServerTLSSettings_SIMPLE)}},
+			"error servers.tls.credentialName: " + needsCertificates + "; until then the server is left out, and its hosts are not served"},
+		"gateway that passes on": {model.ConfigGateway, &networking.Gateway{Servers: []*networking.Server{server(networking.ServerTLSSettings_PASSTHROUGH)}}, "warning servers.tls.credentialName: " + needsCertificates},
+		"rule":                   {model.ConfigDestinationRule, client(networking.ClientTLSSettings_SIMPLE), "error trafficPolicy.tls.credentialName: " + needsCertificates + "; until then requests and connections that the policy is for fail"},
+		"rule of the mesh":       {model.ConfigDestinationRule, client(networking.ClientTLSSettings_ISTIO_MUTUAL), "warning trafficPolicy.tls.credentialName: " + needsCertificates},
+		"sidecar": {model.ConfigSidecar, &networking.Sidecar{Ingress: []*networking.IstioIngressListener{ingress}},
+			"error ingress.tls.credentialName: " + needsCertificates + "; until then connections to the port are closed"},
+		"probe": {model.ConfigWorkloadGroup, &networking.WorkloadGroup{Probe: &networking.ReadinessProbe{TimeoutSeconds: 1}}, "info probe.timeoutSeconds: " + probedByAgent},
+		"proxy": {model.ConfigProxyConfig, &networkingv1beta1.ProxyConfig{Image: &networkingv1beta1.ProxyImage{ImageType: "debug"}}, "info image: " + readAtStart},
+		"mesh":  {model.ConfigMesh, &meshconfig.MeshConfig{DefaultConfig: &meshconfig.ProxyConfig{DrainDuration: durationpb.New(1)}}, "info defaultConfig.drainDuration: " + readAtStart},
+	} {
+		var got []string
+		var findings []model.Finding
+		for _, f := range notServedFields(tc.kind, tc.spec.ProtoReflect()) {
+			x := f.finding(model.ObjectKey{Kind: tc.kind})
+			findings, got = append(findings, x), append(got, fmt.Sprintf("%s %s", x.Severity, told(x)))
+		}
+		if d := cmp.Diff([]string{tc.want}, got); d != "" || slices.ContainsFunc(findings, refuses) {
+			t.Errorf("%s: refused %v\n%s", name, slices.ContainsFunc(findings, refuses), d)
+		}
 	}
 }
