@@ -16,7 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/clusters/dns"
 )
 
-// maxProblems bounds how many items a status names.
+// maxProblems bounds how many problems a status has: what concerns the registry first, then items.
 const maxProblems = 100
 
 // Options configure a Publisher.
@@ -38,19 +38,26 @@ type Publisher struct {
 	now     func() time.Time
 
 	mu       sync.Mutex
-	services map[string]*published    // guarded by mu: by key
-	hosts    map[string][]string      // guarded by mu: the keys that would have a host, sorted; the first one has it
-	aliases  map[string][]string      // guarded by mu: likewise of other names; one that is a host is nobody's
-	using    map[string]set           // guarded by mu: the keys that use a DNS name
-	resolved resolved                 // guarded by mu
-	faulty   map[string]model.Problem // guarded by mu: what is wrong with services, by key
-	synced   bool                     // guarded by mu: Replace was called
-	status   model.Status             // guarded by mu: as the registry gave it
-	unnamed  []model.Problem          // guarded by mu: names that are not resolved
-	reported []model.Problem          // guarded by mu: the items of the last status
+	services map[string]*published // guarded by mu: by key
+	hosts    map[string][]string   // guarded by mu: the keys that would have a host, sorted; the first one has it
+	aliases  map[string][]string   // guarded by mu: likewise of other names; one that is a host is nobody's
+	using    map[string]set        // guarded by mu: the keys that use a DNS name
+	resolved resolved              // guarded by mu
+	faulty   []trouble             // guarded by mu: services with which something is wrong, by key
+	news     bool                  // guarded by mu: there may be other problems than were reported
+	synced   bool                  // guarded by mu: Replace was called
+	status   model.Status          // guarded by mu: as the registry gave it
+	unnamed  []model.Problem       // guarded by mu: names that are not resolved, as many as are told
+	reported []model.Problem       // guarded by mu: the items of the last status
 }
 
 type set map[string]struct{}
+
+// trouble is what is wrong with a service.
+type trouble struct {
+	key     string
+	problem model.Problem
+}
 
 // published is a service and what was last said of it.
 type published struct {
@@ -66,7 +73,6 @@ func NewPublisher(o Options, out model.Sink) *Publisher {
 		convert: newConverter(o), out: out, now: o.Now,
 		names:    dns.New(dns.Options{Cluster: o.Shard.Cluster, Resolver: o.Resolver, Log: o.Log}),
 		services: map[string]*published{}, hosts: map[string][]string{}, aliases: map[string][]string{}, using: map[string]set{}, resolved: resolved{},
-		faulty: map[string]model.Problem{},
 	}
 	if p.now == nil {
 		p.now = time.Now
@@ -147,20 +153,43 @@ func (p *Publisher) Status(s model.Status) {
 
 // report gives the status if it is news, or anyway; it is called with mu held.
 func (p *Publisher) report(anyway bool) {
-	problems := slices.Clone(p.status.Problems)
-	for _, problem := range p.faulty {
-		problems = append(problems, problem)
+	if p.status.State == "" || !anyway && !p.news {
+		return
 	}
-	problems = append(problems, p.unnamed...)
-	slices.SortStableFunc(problems, func(a, b model.Problem) int { return strings.Compare(a.Item, b.Item) })
-	problems = problems[:min(len(problems), maxProblems)]
-	if p.status.State == "" || !anyway && slices.Equal(problems, p.reported) {
+	p.news = false
+	problems := slices.Concat(p.status.Problems, p.unnamed)
+	told := min(len(p.faulty), maxProblems)
+	for _, f := range p.faulty[:told] {
+		problems = append(problems, f.problem)
+	}
+	if more := len(p.faulty) - told; more > 0 {
+		problems = append(problems, model.Problem{More: more})
+	}
+	problems = model.ListProblems(p.now(), problems, p.reported, maxProblems)
+	if !anyway && slices.Equal(problems, p.reported) {
 		return
 	}
 	p.reported = problems
 	s := p.status
 	s.Problems = problems
 	p.out.Status(s)
+}
+
+// fault notes what is wrong with a service; "" if nothing is.
+func (p *Publisher) fault(key, reason string) {
+	i, had := slices.BinarySearchFunc(p.faulty, key, func(f trouble, key string) int { return strings.Compare(f.key, key) })
+	switch {
+	case !had && reason == "" || had && p.faulty[i].problem.Reason == reason:
+		return
+	case reason == "":
+		p.faulty = slices.Delete(p.faulty, i, i+1)
+	default:
+		if !had {
+			p.faulty = slices.Insert(p.faulty, i, trouble{key: key})
+		}
+		p.faulty[i].problem = model.Problem{Item: p.convert.object(kindService, key).String(), Reason: reason, Since: p.now()}
+	}
+	p.news = true
 }
 
 // turn is one call: the services that it touches are converted once, at its end.
@@ -198,7 +227,7 @@ func (t *turn) remove(key string) {
 		t.events = append(t.events, model.Event{Row: row})
 	}
 	delete(t.services, key)
-	delete(t.faulty, key)
+	t.fault(key, "")
 	delete(t.dirty, key)
 }
 
@@ -274,12 +303,7 @@ func (t *turn) refresh(s *published) {
 		}
 	}
 	s.rows, s.ports = fresh.rows, fresh.ports
-	switch key := s.service.Key; {
-	case fresh.problem == "":
-		delete(t.faulty, key)
-	case fresh.problem != t.faulty[key].Reason:
-		t.faulty[key] = model.Problem{Item: t.convert.object(kindService, key).String(), Reason: fresh.problem, Since: t.now()}
-	}
+	t.fault(s.service.Key, fresh.problem)
 }
 
 // use notes which DNS names a service has.
@@ -336,7 +360,7 @@ func (s namesSink) Put(events ...model.Event) {
 func (s namesSink) Status(st model.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unnamed = st.Problems
+	s.unnamed, s.news = model.ListProblems(s.now(), slices.Clone(st.Problems), s.unnamed, maxProblems), true
 	if s.synced {
 		s.report(false)
 	}

@@ -184,11 +184,28 @@ func TestProblemsAreBounded(t *testing.T) {
 		all = append(all, named(fmt.Sprint(strings.Repeat("x", 70), i)))
 	}
 	p.Replace(all)
-	if n := len(out.Last().Problems); n != maxProblems {
-		t.Errorf("%d problems", n)
+	if ps := out.Last().Problems; len(ps) != maxProblems+1 || ps[maxProblems].Reason != "200 more problems are not listed" {
+		t.Errorf("%d problems, at last %+v", len(ps), ps[len(ps)-1])
 	}
 	if s := len(p.services); s != 300 {
 		t.Errorf("%d services", s)
+	}
+	scope := []model.Problem{{Item: "limits.maxServices", Reason: "5 services are not read", Broad: true}, {Item: "peer:west", Reason: "refused", Broad: true}}
+	p.Status(model.Status{State: model.StateLive, Problems: slices.Concat(scope, []model.Problem{{Item: "Service/shop/zz"}, {Reason: "30 more", More: 30}})})
+	ps := out.Last().Problems
+	if len(ps) != maxProblems+1 || ps[0].Item != scope[0].Item || ps[1].Item != scope[1].Item || ps[maxProblems].Reason != "233 more problems are not listed" {
+		t.Errorf("%d problems: %+v, %+v, at last %+v", len(ps), ps[0], ps[1], ps[len(ps)-1])
+	}
+	told := len(out.Statuses())
+	p.Put(all[:250]...)
+	if n := len(out.Statuses()); n != told {
+		t.Errorf("%d statuses that say the same", n-told)
+	}
+	for i := range 280 {
+		p.Delete(all[i].Key)
+	}
+	if ps := out.Last().Problems; len(ps) != 24 || ps[23].More != 30 || model.CountProblems(ps) != 53 {
+		t.Errorf("%d problems, at last %+v", len(ps), ps[len(ps)-1])
 	}
 }
 

@@ -201,7 +201,7 @@ func (t *tap) fail(why string, now time.Time) {
 	defer t.mu.Unlock()
 	var fault model.Problem
 	if why != "" {
-		fault = model.Problem{Item: "state-dir", Reason: "what is known of the cluster can't be kept for the next start of the hub: " + why, Since: now}
+		fault = model.Problem{Item: "state-dir", Reason: "what is known of the cluster can't be kept for the next start of the hub: " + why, Since: now, Broad: true}
 	}
 	if fault.Reason == t.fault.Reason {
 		return

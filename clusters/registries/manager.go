@@ -59,6 +59,7 @@ type attachment struct {
 // made is a registry and what it was made for.
 type made struct {
 	*instance
+	given model.Registry // as Make gave it; nil if there is none
 	hash  string
 	why   string // there is no registry yet; "" if there is
 	place *place // that waits for the registry; nil if none had to
@@ -214,18 +215,19 @@ func (m *Manager) attach(d desired) {
 		m.opts.Lifecycle.Attach(a.current.instance)
 		return
 	}
-	r, status := m.make(d)
+	r, status := m.make(d, a.current.given)
+	given := r
 	if status.Err != "" {
 		log.Warn("registry can't be read as it is declared", "by", d.where(), "err", status.Err, "replacement", a.current.instance != nil)
 	} else {
 		log.Info("registry declared", "by", d.where(), "replacement", a.current.instance != nil)
 	}
 	if x := a.newest(); x.instance != nil && x.why != "" {
-		x.hash, x.why = d.hash, status.Err
+		x.given, x.hash, x.why = given, d.hash, status.Err
 		x.place.fill(r, status)
 		return
 	}
-	x := made{hash: d.hash, why: status.Err}
+	x := made{given: given, hash: d.hash, why: status.Err}
 	if r == nil {
 		x.place = newPlace(d.Key, status)
 		r = x.place
@@ -238,8 +240,8 @@ func (m *Manager) attach(d desired) {
 	m.opts.Lifecycle.Attach(x.instance)
 }
 
-// make makes the registry. There is none if its status has an error.
-func (m *Manager) make(d desired) (r model.Registry, status model.Status) {
+// make makes the registry, in place of one if it is not nil. There is none if its status has an error.
+func (m *Manager) make(d desired, inForce model.Registry) (r model.Registry, status model.Status) {
 	no := func(state model.State, why string) (model.Registry, model.Status) {
 		return nil, model.Status{State: state, Err: why}
 	}
@@ -257,7 +259,9 @@ func (m *Manager) make(d desired) (r model.Registry, status model.Status) {
 	if build == nil {
 		return no(model.StateTimeout, fmt.Sprintf("registries of %s are not served by this version", d.Key.Provider))
 	}
-	r, err := build(d.plan())
+	p := d.plan()
+	p.InForce = inForce
+	r, err := build(p)
 	if err != nil {
 		return no(model.StateTimeout, err.Error())
 	}
@@ -267,7 +271,7 @@ func (m *Manager) make(d desired) (r model.Registry, status model.Status) {
 // told are the problems that its registry has besides its own.
 func (d *desired) told() (out []model.Problem) {
 	for _, p := range d.problems {
-		out = append(out, model.Problem{Item: d.where(), Reason: p})
+		out = append(out, model.Problem{Item: d.where(), Reason: p, Broad: true})
 	}
 	return out
 }
