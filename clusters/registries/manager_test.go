@@ -398,3 +398,44 @@ func TestAttachedAgain(t *testing.T) {
 		}
 	})
 }
+
+// Whoever makes a registry learns which one it is to replace: that in force, whatever else was to replace it and has not.
+func TestInForceIsTold(t *testing.T) {
+	inWorld(t, func(w *world) {
+		const secret = ", credentials: {secretName: a}"
+		after := func(step string, n, inForce int) {
+			t.Helper()
+			w.pass()
+			if len(w.made) != n {
+				t.Fatalf("%s: %d made, want %d", step, len(w.made), n)
+			}
+			var want model.Registry
+			if inForce >= 0 {
+				want = w.made[inForce]
+			}
+			if w.made[n-1].plan.InForce != want {
+				t.Errorf("%s: it is not to replace number %d", step, inForce)
+			}
+		}
+		w.declare(registry(t, "a", "a:1", secret)) // which waits for its Secret
+		w.pass()
+		w.Secret("a", token("one"))
+		after("the first", 1, -1)
+		w.want("a.consul")
+		w.declare(registry(t, "a", "bad:1", secret))
+		w.declare(registry(t, "a", "dead:1", secret))
+		after("a typo, in place of one that can't be made", 2, 0)
+		w.declare(registry(t, "a", "dead:2", secret))
+		after("another typo", 3, 0)
+		w.declare(registry(t, "a", "a:1", secret))
+		after("it is taken back", 3, 0)
+		w.Secret("a", token("two"))
+		after("another credential", 4, 0)
+		w.declare(registry(t, "a", "b:1", secret))
+		after("another address, after that has delivered", 5, 3)
+		w.declare()
+		w.declare(registry(t, "a", "b:1", secret))
+		w.Secret("a", token("two"))
+		after("declared anew", 6, -1)
+	})
+}

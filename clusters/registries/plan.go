@@ -16,6 +16,9 @@ type Plan struct {
 	Key    model.ShardKey
 	Spec   api.RegistrySpec // with all defaults
 	Access foreign.Access
+	// InForce is what Make gave for the same key and has delivered, or else was attached first, which this one is to replace; nil if there is none.
+	// Others that were to replace it, and have not, do not count.
+	InForce model.Registry
 	// Of a static service only:
 	Static    *api.StaticService
 	Namespace string

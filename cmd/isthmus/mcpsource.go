@@ -113,11 +113,11 @@ func readUpstream(u *upstream, query string) error {
 		switch name {
 		case "tls":
 		case "ca":
-			tls.CA = value
+			tls.CAFile = value
 		case "cert":
-			tls.Cert = value
+			tls.CertFile = value
 		case "key":
-			tls.Key = value
+			tls.KeyFile = value
 		case "sni":
 			tls.ServerName = value
 		case "token":
@@ -132,7 +132,7 @@ func readUpstream(u *upstream, query string) error {
 		}
 		u.TLS = tls
 	}
-	if (tls.Cert == "") != (tls.Key == "") {
+	if (tls.CertFile == "") != (tls.KeyFile == "") {
 		return errors.New("cert and key go together")
 	}
 	return nil
@@ -148,12 +148,21 @@ func settingsSource(c *meshconfig.ConfigSource) (u upstream, ok bool) {
 	s := c.GetTlsSettings()
 	switch s.GetMode() {
 	case networking.ClientTLSSettings_SIMPLE, networking.ClientTLSSettings_MUTUAL:
-		u.TLS = &client.TLS{CA: s.GetCaCertificates(), ServerName: s.GetSni(), SubjectAltNames: s.GetSubjectAltNames(), Insecure: s.GetInsecureSkipVerify().GetValue()}
+		u.TLS = &client.TLS{ServerName: s.GetSni(), SubjectAltNames: s.GetSubjectAltNames(), Insecure: s.GetInsecureSkipVerify().GetValue()}
+		u.TLS.CA, u.TLS.CAFile = authorities(s.GetCaCertificates())
 	}
 	if s.GetMode() == networking.ClientTLSSettings_MUTUAL {
-		u.TLS.Cert, u.TLS.Key = s.GetClientCertificate(), s.GetPrivateKey()
+		u.TLS.CertFile, u.TLS.KeyFile = s.GetClientCertificate(), s.GetPrivateKey()
 	}
 	return u, true
+}
+
+// authorities reads caCertificates, which is PEM or the name of a file, as for istiod. No file is called like what PEM must have.
+func authorities(text string) (pem []byte, file string) {
+	if strings.Contains(text, "-----BEGIN ") {
+		return []byte(text), ""
+	}
+	return nil, text
 }
 
 // mcpSource reads MCP servers: those of --mcp-upstream, and the configSources of the mesh's settings in force.

@@ -49,7 +49,6 @@ type registrySource struct {
 	primary    chan *rest.Config
 	store      *lastgood.Store // nil without --state-dir
 	metrics    *foreign.Metrics
-	before     map[model.ShardKey]*handover // the manager's: what it makes and forgets, it does one after the other
 	resolver   dns.Resolver
 }
 
@@ -58,7 +57,7 @@ func newRegistrySource(d sourceDeps) source {
 	if d.opts.registries.off {
 		return nil
 	}
-	s := &registrySource{sourceDeps: d, primary: make(chan *rest.Config, 1), metrics: foreign.NewMetrics(d.registerer), before: map[model.ShardKey]*handover{}}
+	s := &registrySource{sourceDeps: d, primary: make(chan *rest.Config, 1), metrics: foreign.NewMetrics(d.registerer)}
 	servers, _ := d.opts.resolvers() // checked before
 	s.resolver = foreign.Remember(dns.NewClient(dns.Files{}, servers...))
 	o := registries.Options{
@@ -211,7 +210,6 @@ func (s *registrySource) forget(k model.ShardKey) {
 		s.upstreams.Forget(k.Cluster)
 	}
 	s.held.forget(k)
-	delete(s.before, k)
 	if s.store != nil {
 		s.store.Forget(k)
 	}
@@ -225,9 +223,14 @@ func (s *registrySource) guarded(make func(registries.Plan, *handover, *slog.Log
 		if err != nil {
 			return nil, err
 		}
-		s.before[p.Key] = h
-		return s.held.wrap(r, *p.Spec.Empty, h.served), nil
+		return handingOver{s.held.wrap(r, *p.Spec.Empty, h.served), h}, nil
 	}
+}
+
+// handingOver is a registry with what it leaves to the one that replaces it.
+type handingOver struct {
+	model.Registry
+	*handover
 }
 
 // handover is what registries of one declaration leave to each other.
@@ -238,17 +241,17 @@ type handover struct {
 	spec   api.RegistrySpec
 }
 
-// handover gives that of the registry that this one replaces, if only credentials are others: one that is declared otherwise may have
-// other services, and is believed at once.
+// handover gives that of the registry in force if only credentials are others: one that is declared otherwise may have other services, and
+// is believed at once.
 func (s *registrySource) handover(p registries.Plan) *handover {
-	h, there := s.before[p.Key]
-	switch {
+	switch old, there := p.InForce.(handingOver); {
 	case !there:
 		return &handover{begin(s.store, p.Key), &consul.Memory{}, &nacos.Memory{}, p.Spec}
-	case !reflect.DeepEqual(h.spec, p.Spec):
+	case !reflect.DeepEqual(old.spec, p.Spec):
 		return &handover{&holdback.Handover{}, &consul.Memory{}, &nacos.Memory{}, p.Spec}
+	default:
+		return old.handover
 	}
-	return h
 }
 
 func (s *registrySource) consul(p registries.Plan, h *handover, log *slog.Logger) (model.Registry, error) {
@@ -277,7 +280,7 @@ func (s *registrySource) mcp(p registries.Plan, _ *handover, _ *slog.Logger) (mo
 	}
 	t := cmp.Or(p.Spec.TLS, &api.TLS{})
 	if t.Mode != api.TLSDisabled && (encrypted || t.Mode != "") {
-		u.TLS = &client.TLS{CA: string(p.Access.CA), Cert: string(p.Access.Cert), Key: string(p.Access.Key), ServerName: t.ServerName, Insecure: t.InsecureSkipVerify}
+		u.TLS = &client.TLS{CA: p.Access.CA, Cert: p.Access.Cert, Key: p.Access.Key, ServerName: t.ServerName, Insecure: t.InsecureSkipVerify}
 	}
 	if u.Token != "" && u.TLS == nil {
 		return nil, errors.New("its token needs TLS: it would be sent in the clear")

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -18,41 +20,47 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// TLS is how a server is verified, and what it is shown. Files are read for each connection, so that they may rotate.
+// TLS is how a server is verified, and what it is shown.
 type TLS struct {
-	CA         string // file of the authorities that vouch for the server, or their PEM itself; those of the machine if empty
-	Cert, Key  string // files of what the client shows (mutual TLS), or their PEM itself; nothing if empty
+	CA        []byte // PEM of the authorities that vouch for the server; those of the machine if there is neither it nor a file of it
+	Cert, Key []byte // PEM of what the client shows (mutual TLS); nothing if there is none
+	// Files with the same, in its place. They are read for each connection, so that they may rotate.
+	CAFile, CertFile, KeyFile string
+
 	ServerName string // that the server must have a certificate for; the host of the address if empty
 	// SubjectAltNames are those of which the certificate must have one, in place of the server name.
 	SubjectAltNames []string
 	Insecure        bool // the server is not verified
 }
 
-// isPEM tells PEM from the names of files.
-func isPEM(s string) bool { return strings.HasPrefix(strings.TrimSpace(s), "-----BEGIN") }
+// content is that of a file, if one is named, or else what is given. Errors do not name the file: who mistook the one for the other has written
+// a secret there.
+func content(given []byte, file string) ([]byte, error) {
+	if file == "" {
+		return given, nil
+	}
+	text, err := os.ReadFile(file)
+	if wrapped, ok := errors.AsType[*fs.PathError](err); ok {
+		err = wrapped.Err
+	}
+	return text, err
+}
 
 func (t *TLS) config() (*tls.Config, error) {
 	c := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.Insecure, MinVersion: tls.VersionTLS12}
-	if t.CA != "" {
-		pem := []byte(t.CA)
-		if !isPEM(t.CA) {
-			var err error
-			if pem, err = os.ReadFile(t.CA); err != nil {
-				return nil, fmt.Errorf("authorities of the server: %w", err)
-			}
+	if len(t.CA) > 0 || t.CAFile != "" {
+		ca, err := content(t.CA, t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("authorities of the server: %w", err)
 		}
-		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
+		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(ca) {
 			return nil, errNoAuthority
 		}
 	}
-	if t.Cert != "" {
-		load := tls.LoadX509KeyPair
-		if isPEM(t.Cert) {
-			load = func(cert, key string) (tls.Certificate, error) { return tls.X509KeyPair([]byte(cert), []byte(key)) }
-		}
-		pair, err := load(t.Cert, t.Key)
+	if len(t.Cert) > 0 || t.CertFile != "" {
+		pair, err := t.pair()
 		if err != nil {
-			return nil, fmt.Errorf("certificate of the client: %w", err)
+			return nil, err
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}
@@ -61,6 +69,22 @@ func (t *TLS) config() (*tls.Config, error) {
 		c.VerifyConnection = func(s tls.ConnectionState) error { return t.verify(c.RootCAs, s) }
 	}
 	return c, nil
+}
+
+// pair is what the client shows.
+func (t *TLS) pair() (pair tls.Certificate, err error) {
+	cert, err := content(t.Cert, t.CertFile)
+	if err != nil {
+		return pair, fmt.Errorf("certificate of the client: %w", err)
+	}
+	key, err := content(t.Key, t.KeyFile)
+	if err != nil {
+		return pair, fmt.Errorf("key of the client: %w", err)
+	}
+	if pair, err = tls.X509KeyPair(cert, key); err != nil {
+		return pair, errNoPair // the cause may quote them
+	}
+	return pair, nil
 }
 
 // verify checks the chain as usual, and the names of the certificate against SubjectAltNames.
@@ -93,7 +117,7 @@ type bearer string
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
 func (file bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	token, err := os.ReadFile(string(file))
+	token, err := content(nil, string(file))
 	if err != nil {
 		return nil, fmt.Errorf("token: %w", err)
 	}
@@ -117,6 +141,20 @@ func (t token) GetRequestMetadata(context.Context, ...string) (map[string]string
 
 // RequireTransportSecurity implements credentials.PerRPCCredentials.
 func (token) RequireTransportSecurity() bool { return true }
+
+// hide takes the token out of what a server says.
+func (o *Options) hide(text string) string {
+	shown := []string{o.Token}
+	if now, err := content(nil, o.TokenFile); err == nil {
+		shown = append(shown, strings.TrimSpace(string(now)))
+	}
+	for _, token := range shown {
+		if token != "" {
+			text = strings.ReplaceAll(text, token, "…")
+		}
+	}
+	return text
+}
 
 // keepAlive has the machine find out soon that the other one is gone, which costs the server nothing.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}

@@ -8,6 +8,7 @@ var (
 	errConnect     = errors.New("no connection in time")
 	errClosed      = errors.New("it closed the stream")
 	errNoAuthority = errors.New("authorities of the server: there is no certificate in what is given")
+	errNoPair      = errors.New("certificate of the client: it and its key can't be read, or don't belong together")
 	errNoAltName   = errors.New("the server's certificate has none of the subject alternative names")
 	errToken       = errors.New("the file of the token is empty")
 )

@@ -26,10 +26,11 @@ func TestRealIstiodAuthenticates(t *testing.T) {
 	cert, key := servants.pairOf(env.TrustDomain, env.RootNamespace, "istiod")
 	i := c.SecureIstiod(t, env.ServerTLS{Cert: cert, Key: key, CA: mesh.pem()})
 
-	verified := func() *client.TLS { return &client.TLS{CA: servants.pem(), ServerName: "istiod.test"} }
+	verified := func() *client.TLS { return &client.TLS{CA: []byte(servants.pem()), ServerName: "istiod.test"} }
 	with := func(by *authority, domain, namespace string) *client.TLS {
 		o := verified()
-		o.Cert, o.Key = by.pairOf(domain, namespace, "hub")
+		cert, key := by.pairOf(domain, namespace, "hub")
+		o.Cert, o.Key = []byte(cert), []byte(key)
 		return o
 	}
 	dir := t.TempDir()
@@ -59,8 +60,8 @@ func TestRealIstiodAuthenticates(t *testing.T) {
 		"certificate of another mesh":     {tls: with(mesh, "else.test", env.RootNamespace), err: "certificate"},
 		"certificate of an application":   {tls: with(mesh, env.TrustDomain, "shop"), err: "(PermissionDenied)"},
 		"token for another audience":      {tls: verified(), token: token(env.RootNamespace+"/hub", "else"), err: "authentication failure (Unauthenticated)"},
-		"server with a name of others":    {tls: &client.TLS{CA: servants.pem(), ServerName: "else.test"}, err: "else.test"},
-		"server of an unknown authority":  {tls: &client.TLS{CA: mesh.pem(), ServerName: "istiod.test"}, err: "unknown authority"},
+		"server with a name of others":    {tls: &client.TLS{CA: []byte(servants.pem()), ServerName: "else.test"}, err: "else.test"},
+		"server of an unknown authority":  {tls: &client.TLS{CA: []byte(mesh.pem()), ServerName: "istiod.test"}, err: "unknown authority"},
 		"plaintext to the encrypted port": {err: "(Unavailable)"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -242,7 +242,7 @@ func (r *run) sync() {
 
 // lost notes why there is no contact.
 func (r *run) lost(address string, err error) {
-	r.why = shortened(address + ": " + reason(err))
+	r.why = shortened(address + ": " + r.opts.hide(reason(err)))
 	r.report(time.Now())
 }
 

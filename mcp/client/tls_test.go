@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/url"
@@ -19,7 +20,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/mcp/client"
@@ -153,18 +156,18 @@ func TestServersAreVerified(t *testing.T) {
 		tls *client.TLS
 		err string // "" = it works
 	}{
-		"file":          {&client.TLS{CA: file}, ""},
-		"PEM":           {&client.TLS{CA: ca.pem()}, ""},
-		"name":          {&client.TLS{CA: file, ServerName: "istiod.test"}, ""},
-		"identity":      {&client.TLS{CA: file, SubjectAltNames: []string{"spiffe://up.test/ns/istio-system/sa/istiod"}}, ""},
+		"file":          {&client.TLS{CAFile: file}, ""},
+		"PEM":           {&client.TLS{CA: []byte(ca.pem())}, ""},
+		"name":          {&client.TLS{CAFile: file, ServerName: "istiod.test"}, ""},
+		"identity":      {&client.TLS{CAFile: file, SubjectAltNames: []string{"spiffe://up.test/ns/istio-system/sa/istiod"}}, ""},
 		"unverified":    {&client.TLS{Insecure: true}, ""},
-		"other name":    {&client.TLS{CA: file, ServerName: "else.test"}, "else.test"},
-		"other id":      {&client.TLS{CA: file, SubjectAltNames: []string{"spiffe://up.test/ns/x/sa/y"}}, "none of the subject alternative names"},
-		"id, other CA":  {&client.TLS{CA: other.pem(), SubjectAltNames: []string{"istiod.test"}}, "unknown authority"},
-		"other CA":      {&client.TLS{CA: other.pem()}, "unknown authority"},
-		"no file":       {&client.TLS{CA: filepath.Join(s.dir, "none.pem")}, "no such file"},
-		"no PEM":        {&client.TLS{CA: s.file("empty.pem", "x")}, "there is no certificate"},
-		"no client key": {&client.TLS{CA: file, Cert: file, Key: file}, "certificate of the client"},
+		"other name":    {&client.TLS{CAFile: file, ServerName: "else.test"}, "else.test"},
+		"other id":      {&client.TLS{CAFile: file, SubjectAltNames: []string{"spiffe://up.test/ns/x/sa/y"}}, "none of the subject alternative names"},
+		"id, other CA":  {&client.TLS{CA: []byte(other.pem()), SubjectAltNames: []string{"istiod.test"}}, "unknown authority"},
+		"other CA":      {&client.TLS{CA: []byte(other.pem())}, "unknown authority"},
+		"no file":       {&client.TLS{CAFile: filepath.Join(s.dir, "none.pem")}, "no such file"},
+		"no PEM":        {&client.TLS{CAFile: s.file("empty.pem", "x")}, "there is no certificate"},
+		"no client key": {&client.TLS{CAFile: file, CertFile: file, KeyFile: file}, "certificate of the client"},
 		"plaintext":     {nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,6 +185,79 @@ func TestServersAreVerified(t *testing.T) {
 	}
 }
 
+// What is given as PEM may have more around it, as tools write it.
+func TestPEMWithMoreAroundIt(t *testing.T) {
+	t.Parallel()
+	ca, mesh := newAuthority(t), newAuthority(t)
+	s := newSecured(t, ca)
+	s.clients.Store(mesh.pool())
+	cert, key := mesh.pair()
+	const bag = "Bag Attributes\n    friendlyName: hub\nKey Attributes: <No Attributes>\n"
+	for name, o := range map[string]client.TLS{
+		"comment":        {CA: []byte("# the authority of istiod\n\n" + ca.pem()), Cert: []byte(cert), Key: []byte(key)},
+		"bag attributes": {CA: []byte(bag + ca.pem()), Cert: []byte(bag + cert), Key: []byte(bag + key)},
+		"key first":      {CA: []byte(ca.pem()), Cert: []byte(key + cert), Key: []byte(key + cert)},
+		"two":            {CA: []byte(mesh.pem() + "and\n" + ca.pem()), Cert: []byte(cert + mesh.pem()), Key: []byte(key)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := s.run(client.Options{TLS: &o})
+			defer r.stop()
+			r.host("pay.example.com", "10.1.0.1")
+		})
+	}
+}
+
+// Nothing that is given as PEM, or that a file holds, is told, and nothing that is given is taken for the name of a file.
+func TestWhatIsGivenIsNotTold(t *testing.T) {
+	t.Parallel()
+	const hush = "s3ntinel"
+	ca := newAuthority(t)
+	s := newSecured(t, ca)
+	cert, key := ca.pair()
+	file := s.file(hush+".pem", ca.pem())
+	odd := "-----BEGIN " + hush + "-----\nAAAA\n-----END " + hush + "-----\n"
+	for name, o := range map[string]client.TLS{
+		"file as PEM":         {CA: []byte(file)},
+		"CA":                  {CA: []byte(hush)},
+		"block":               {CA: []byte(odd)},
+		"certificate":         {CA: []byte(ca.pem()), Cert: []byte(odd), Key: []byte(key)},
+		"key":                 {CA: []byte(ca.pem()), Cert: []byte(cert), Key: []byte(odd)},
+		"files as PEM":        {CA: []byte(ca.pem()), Cert: []byte(s.file(hush+"-cert.pem", cert)), Key: []byte(s.file(hush+"-key.pem", key))},
+		"PEM as file":         {CAFile: hush + ca.pem()},
+		"certificate as file": {CA: []byte(ca.pem()), CertFile: hush + cert, KeyFile: file},
+		"key as file":         {CA: []byte(ca.pem()), CertFile: s.file("cert.pem", cert), KeyFile: hush + key},
+		"content":             {CA: []byte(ca.pem()), CertFile: s.file("odd.pem", odd), KeyFile: s.file("odd.pem", odd)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log strings.Builder
+			r := s.run(client.Options{TLS: &o, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			r.await("the reason", func() bool {
+				return strings.Contains(r.status.Err, ": authorities of the server: ") || strings.Contains(r.status.Err, " of the client: ")
+			})
+			r.stop()
+			if all := r.status.Err + log.String(); strings.Contains(all, hush) || strings.Contains(all, "BEGIN") {
+				t.Error(all)
+			}
+		})
+	}
+}
+
+// A server that says the token again does not have it told.
+func TestTokensThatServersSay(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	s := newSecured(t, ca)
+	s.Misbehave(func(f *mcptest.Faults) { f.Deny = status.Error(codes.PermissionDenied, "not for Bearer s3ntinel") })
+	for name, o := range map[string]client.Options{"given": {Token: "s3ntinel"}, "file": {TokenFile: s.file("token", "s3ntinel\n")}} {
+		t.Run(name, func(t *testing.T) {
+			o.TLS = &client.TLS{CA: []byte(ca.pem())}
+			r := s.run(o)
+			defer r.stop()
+			r.await("the reason", func() bool { return strings.Contains(r.status.Err, "not for Bearer … (PermissionDenied)") })
+		})
+	}
+}
+
 // An IPv6 address is dialled, and is what the certificate must be for.
 func TestIPv6(t *testing.T) {
 	t.Parallel()
@@ -194,7 +270,7 @@ func TestIPv6(t *testing.T) {
 	if !strings.HasPrefix(s.address, "[::1]:") {
 		t.Fatal(s.address)
 	}
-	r := s.run(client.Options{TLS: &client.TLS{CA: ca.pem()}})
+	r := s.run(client.Options{TLS: &client.TLS{CA: []byte(ca.pem())}})
 	r.host("pay.example.com", "10.1.0.1")
 	r.stop()
 	_, port, err := net.SplitHostPort(s.address)
@@ -202,7 +278,7 @@ func TestIPv6(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.address = "[::1%lo]:" + port // a zone, which is no part of the name in a certificate
-	r = s.run(client.Options{TLS: &client.TLS{CA: ca.pem(), ServerName: "istiod.test"}})
+	r = s.run(client.Options{TLS: &client.TLS{CA: []byte(ca.pem()), ServerName: "istiod.test"}})
 	r.host("pay.example.com", "10.1.0.1")
 }
 
@@ -213,7 +289,7 @@ func TestCredentialsRotate(t *testing.T) {
 	s := newSecured(t, ca)
 	s.clients.Store(old.pool())
 	cert, key := old.pair()
-	o := client.Options{TLS: &client.TLS{CA: s.file("ca.pem", ca.pem()), Cert: s.file("cert.pem", cert), Key: s.file("key.pem", key)}, TokenFile: s.file("token", "one-secret\n")}
+	o := client.Options{TLS: &client.TLS{CAFile: s.file("ca.pem", ca.pem()), CertFile: s.file("cert.pem", cert), KeyFile: s.file("key.pem", key)}, TokenFile: s.file("token", "one-secret\n")}
 	r := s.run(o)
 	r.host("pay.example.com", "10.1.0.1")
 	tokens := func() (out map[string]bool) {
