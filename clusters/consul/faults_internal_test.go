@@ -142,27 +142,7 @@ func TestSlowAnswer(t *testing.T) {
 
 // A token that sees less than it did, or none, takes nothing away; one that sees a part from the start does for that part.
 func TestFilteredIsNotGone(t *testing.T) {
-	hide := func(w *world, services ...string) {
-		w.script(func(r *http.Request) (*http.Response, error) {
-			name, is := strings.CutPrefix(r.URL.Path, "/v1/health/service/")
-			filtered := http.Header{"X-Consul-Results-Filtered-By-Acls": {"true"}}
-			w.fake.mu.Lock()
-			defer w.fake.mu.Unlock()
-			switch {
-			case is && slices.Contains(services, name) && len(w.services[name]) > 0:
-				return respond(200, "[]", w.indexes[name], filtered), nil
-			case r.URL.Path == "/v1/catalog/services" && r.URL.Query().Get("index") == "":
-				names := map[string][]string{}
-				for n := range w.services {
-					if !slices.Contains(services, n) {
-						names[n] = nil
-					}
-				}
-				return respond(200, names, w.lists, filtered), nil
-			}
-			return nil, nil
-		})
-	}
+	hide := func(w *world, services ...string) { w.script(hiding(w.fake, false, services...)) }
 	lose := func(w *world) { w.do(func() { w.lists -= 50 }) } // the list is read again
 	pair(t, scripted(), func(w *world) {
 		hide(w, "a")

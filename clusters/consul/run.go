@@ -221,6 +221,12 @@ func (l listed) apply(ctx context.Context, r *run) {
 	for _, name := range wanted {
 		r.know(s, name)
 	}
+	switch {
+	case !l.filtered:
+		r.opts.Before.Keep(s.scope, wanted) // whoever knew the others has not seen them go
+	case !r.synced:
+		r.recall(s)
+	}
 	r.prune(s, wanted, l.filtered)
 }
 
@@ -295,7 +301,7 @@ func (r *run) forget(k serviceKey) (key string) {
 	s.scope.queue = slices.DeleteFunc(s.scope.queue, func(q *service) bool { return q == s })
 	delete(r.services, k)
 	delete(r.troubled, s)
-	r.opts.Before.note(s.scope.scope, s.name, nil)
+	r.opts.Before.Note(s.scope.scope, s.name, nil)
 	r.assigned = false
 	return s.key()
 }
@@ -417,7 +423,7 @@ func (r *run) take(s *service, g reading) {
 	}
 	old := s.last
 	s.last = g.value
-	r.opts.Before.note(s.scope.scope, s.name, s.last)
+	r.opts.Before.Note(s.scope.scope, s.name, s.last)
 	switch {
 	case !r.synced:
 	case s.last != nil:

@@ -35,6 +35,7 @@ type sink struct {
 	mu       sync.Mutex
 	rows     map[model.RowKey]model.Object
 	replaced int
+	puts     int
 	status   model.Status
 	states   []model.State // all that there were
 	changed  chan struct{}
@@ -61,6 +62,7 @@ func (s *sink) Replace(state *model.ShardState) {
 
 func (s *sink) Put(events ...model.Event) {
 	defer s.enter()()
+	s.puts++
 	for _, e := range events {
 		if s.rows[e.Row] = e.Obj; e.Obj == nil {
 			delete(s.rows, e.Row)

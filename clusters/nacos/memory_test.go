@@ -55,6 +55,59 @@ func TestReplacementWithoutAGroup(t *testing.T) {
 	}
 }
 
+// What went while nobody looked is not known again when its group can't be read any more.
+func TestReplacementForgetsWhatHasGone(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	in := func(name string) serviceName { return serviceName{bad.namespace, bad.group, name} }
+	f.set(in("b"), []instance{host("10.0.0.2:80")})
+	f.set(in("dead"), []instance{host("10.0.0.9:80")})
+	o := Options{Spec: f.spec(withBad), Before: &Memory{}}
+	first, err := quickly(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := newSink(t)
+	stop := begin(first, out)
+	b := "other/BAD@@b: 10.0.0.2:80 healthy"
+	out.awaitServices(b, "other/BAD@@dead: 10.0.0.9:80 healthy")
+	stop() // as if its contact were lost: it sees nothing of what follows
+	f.set(in("dead"), nil)
+	start(t, o).awaitServices(b)
+	f.change(func(x *faults) {
+		x.answer = func(class string, n request) int {
+			return max(about(classList, errorNoRight, false)(class, n), about(classSubscribe, errorNoRight, false)(class, n))
+		}
+	})
+	third := start(t, o)
+	third.awaitServices(b)
+	third.awaitProblem(bad.String(), "can't be listed")
+}
+
+// Lists that change each time that they are read say nothing of the names that were in none of them.
+func TestReplacementWithPartialLists(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.set(public("a"), []instance{host("10.0.0.1:80")})
+	f.set(public("b"), []instance{host("10.0.0.2:80")})
+	f.set(public("c"), []instance{host("10.0.0.3:80")})
+	o := Options{Spec: f.spec(), Before: &Memory{}}
+	all := []string{"DEFAULT_GROUP@@a: 10.0.0.1:80 healthy", "DEFAULT_GROUP@@b: 10.0.0.2:80 healthy", "DEFAULT_GROUP@@c: 10.0.0.3:80 healthy"}
+	old := start(t, o)
+	old.awaitServices(all...)
+	f.change(func(x *faults) {
+		x.page = func(_ int, names []string, count int) ([]string, int) { return names[1:], count }
+	})
+	next := start(t, o)
+	next.awaitServices(all...)
+	next.await("the first full truth had them", func() bool { return next.replaced == 1 && next.puts == 0 })
+	next.awaitProblem("namespace public, group DEFAULT_GROUP", "the list changed")
+	f.set(public("b"), nil)
+	f.change(func(x *faults) { x.page = nil })
+	next.awaitServices(all[0], all[2])
+	next.await("no problem is left", func() bool { return len(next.status.Problems) == 0 })
+}
+
 // Of services that can't be read since none of their group can, each is asked for seldom, and all are when the group can be read.
 func TestServicesOfAnUnreadGroupWait(t *testing.T) {
 	t.Parallel()

@@ -243,7 +243,7 @@ func (w *watcher) forget(svc *service) {
 	w.scopes[svc.name.scope()].count--
 	w.settle(svc)
 	w.protect(svc.info, nil)
-	w.before.note(svc.name, nil)
+	w.before.Note(svc.name.scope(), svc.name.name, nil)
 	w.todo.drop(svc.name)
 	w.later.drop(svc.name)
 	w.clearProblem(&svc.problem)
@@ -264,7 +264,7 @@ func (w *watcher) take(svc *service, info *serviceInfo, at time.Time) {
 		w.dirty[svc.name] = at
 	}
 	w.protect(svc.info, info)
-	w.before.note(svc.name, info)
+	w.before.Note(svc.name.scope(), svc.name.name, info)
 	if svc.info = info; len(info.Hosts) == 0 { // whether it is still there only the list tells
 		w.later.add(task{kind: listNames, scope: svc.name.scope()}, w.clock().Add(w.interval))
 	}

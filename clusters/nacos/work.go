@@ -102,6 +102,9 @@ func (w *watcher) listed(n *names, begun time.Time, list []string, err error) {
 	}
 	if err != nil {
 		w.unlisted(n, err)
+		if n.complete && !w.published { // each is asked for by itself, and what can't be read either is as it was
+			w.found(n, slices.Concat(list, w.before.Names(n.scope)))
+		}
 		w.later.add(again, w.clock().Add(w.pause(n.failures, err)))
 		return
 	}
@@ -109,6 +112,7 @@ func (w *watcher) listed(n *names, begun time.Time, list []string, err error) {
 		w.setStatus(model.StateLive, "")
 	}
 	w.clearProblem(&n.problem)
+	w.before.Keep(n.scope, list) // whoever knew others has not seen them go
 	empty := w.compare(n.scope, begun, list)
 	n.failures, n.complete, n.since = 0, true, begun
 	every := w.interval
@@ -130,7 +134,7 @@ func (w *watcher) again(sc scope) {
 // found takes note of the names of a list. Which ones there is no room for does not depend on the server's order.
 func (w *watcher) found(n *names, list []string) {
 	n.leftOut = 0
-	for _, name := range slices.Sorted(slices.Values(list)) {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(list))) {
 		w.discover(serviceName{n.scope.namespace, n.scope.group, name})
 	}
 	w.counted()
@@ -146,9 +150,6 @@ func (w *watcher) unlisted(n *names, err error) {
 		w.setProblem(&n.problem, n.scope.String(), "its services can't be listed: "+err.Error())
 	}
 	n.complete = n.complete || n.unread || changing && n.failures >= settleTries
-	if n.unread && !w.published { // each is asked for by itself, and what can't be read either is as it was
-		w.found(n, w.before.names(n.scope))
-	}
 	why := reason(err)
 	if w.unheard() {
 		why = "no services can be listed: " + why
@@ -256,7 +257,7 @@ func (w *watcher) subscribed(svc *service, asked int, info *serviceInfo, err err
 
 // recall has a service that could not be read since the run began as it was known before.
 func (w *watcher) recall(svc *service) {
-	if info := w.before.of(svc.name); svc.info == nil && info != nil {
+	if info := w.before.Last(svc.name.scope(), svc.name.name); svc.info == nil && info != nil {
 		w.take(svc, info, time.Time{})
 	}
 }
