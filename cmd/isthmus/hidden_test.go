@@ -1,6 +1,11 @@
 package main
 
 import (
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -96,6 +101,94 @@ func TestAddressesAreShownWithoutPasswords(t *testing.T) {
 			if !strings.Contains(texts[where], text) {
 				t.Errorf("%s has no %q:\n%s", where, text, texts[where])
 			}
+		}
+	}
+}
+
+// oddSecrets are Secrets for registries, most of them of no use, with a sentinel in all that they hold.
+func oddSecrets(t *testing.T) map[string]map[string]string {
+	t.Helper()
+	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authorityDER(t)}))
+	file := filepath.Join(t.TempDir(), sentinel+".pem")
+	if err := os.WriteFile(file, []byte(ca), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	odd := "-----BEGIN " + sentinel + "-----\nAAAA\n-----END " + sentinel + "-----\n"
+	out := map[string]map[string]string{
+		"file":    {"ca.crt": file, "tls.crt": file, "tls.key": file},
+		"garbage": {"ca.crt": sentinel, "tls.crt": sentinel, "tls.key": sentinel},
+		"block":   {"ca.crt": odd, "tls.crt": odd, "tls.key": odd},
+		"pair":    {"ca.crt": "# " + sentinel + "\n" + ca, "tls.crt": sentinel + "\n" + ca, "tls.key": odd + ca},
+		"bag":     {"ca.crt": "Bag Attributes\n    friendlyName: " + sentinel + "\n" + ca},
+	}
+	for _, data := range out {
+		data["token"] = sentinel + "\x01" + sentinel // which no header may hold
+		data["username"], data["password"] = sentinel, sentinel+"\n"+sentinel
+		data["accessKey"], data["secretKey"] = sentinel, sentinel
+	}
+	return out
+}
+
+// authorityDER is the certificate of an authority.
+func authorityDER(t *testing.T) []byte {
+	t.Helper()
+	s := httptest.NewTLSServer(http.NotFoundHandler())
+	defer s.Close()
+	return s.Certificate().Raw
+}
+
+// TestContentOfSecretsIsShownNowhere: whatever is wrong with what a Secret holds, none of it is shown, or taken for the name of a file.
+func TestContentOfSecretsIsShownNowhere(t *testing.T) {
+	t.Parallel()
+	dir, files := t.TempDir(), map[string]string{"east/services.yaml": serviceYAML("east", "10.1.0.1")}
+	var names []string
+	for kind, data := range oddSecrets(t) {
+		if err := os.Mkdir(filepath.Join(dir, kind), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range data {
+			if err := os.WriteFile(filepath.Join(dir, kind, k), []byte(v), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, provider := range []string{"consul", "nacos", "mcp"} {
+			name, mode := provider+"-"+kind, "MUTUAL"
+			if kind == "bag" {
+				mode = "SIMPLE"
+			}
+			names = append(names, name)
+			files["east/"+name+".yaml"] = strings.Replace(registryYAML(name, closedPort(t), ", credentials: {secretName: "+kind+"}, tls: {secretName: "+kind+", mode: "+mode+"}"), "provider: consul", "provider: "+provider, 1)
+		}
+	}
+	r := startHub(t, files, "--cluster-id", "east", "--sync-timeout", "1s", "--registry-secrets-dir", dir)
+	r.untilReady(t)
+	for _, name := range names {
+		r.log.until(t, "why "+name+" can't be read", func() bool {
+			why := registryOf(t, r, name).Reason
+			return why != "" && !strings.Contains(why, "has not been read yet")
+		})
+	}
+	texts := map[string]string{"the log": r.log.String()}
+	for _, p := range debug.Paths() {
+		_, texts[p.Pattern] = get(t, r.url+p.Pattern)
+	}
+	for _, args := range []string{"registry list -o wide", "registry list -o json", "registry explain mcp-file", "findings"} {
+		got := command(t, append(strings.Fields(args), "--hub", r.url)...)
+		texts[args] = got.stdout + got.stderr
+	}
+	for where, text := range texts {
+		for line := range strings.SplitSeq(text, "\n") {
+			if strings.Contains(line, sentinel) {
+				t.Errorf("%s tells what a Secret holds: %s", where, line)
+			}
+		}
+	}
+	for name, want := range map[string]string{
+		"mcp-file": "there is no certificate in what is given", "mcp-pair": "it and its key can't be read", "mcp-bag": "connection refused",
+		"consul-file": "hold no certificate", "consul-pair": "are no certificate with its key", "nacos-pair": "don't belong together", "nacos-file": "can't be read",
+	} {
+		if why := registryOf(t, r, name).Reason; !strings.Contains(why, want) {
+			t.Errorf("%s: %q, want %q", name, why, want)
 		}
 	}
 }
