@@ -22,6 +22,8 @@ func (a *analysis) virtualServices() {
 		a.destinations(v)
 		a.bound(v, gates)
 		a.unclaimed(v)
+		a.idle(v)
+		a.matchedPorts(v, gates)
 	}
 }
 
@@ -107,6 +109,8 @@ func (a *analysis) destinations(v *pushcontext.VirtualService) {
 		}
 		if name := d.to.GetSubset(); name != "" && !slices.ContainsFunc(visible, func(s *pushcontext.ServiceView) bool { return hasSubset(s.Shape, name) }) {
 			tell(CodeUnknownSubset, "no DestinationRule for %s has a subset %s: requests to it fail with 503; add it there", host, name)
+		} else if name != "" {
+			a.outOfSight(v, d, visible)
 		}
 	}
 }
@@ -134,9 +138,7 @@ func portsText(s *pushcontext.ShapeView) string {
 }
 
 func hasSubset(s *pushcontext.ShapeView, name string) bool {
-	return slices.ContainsFunc(s.Policies, func(p *pushcontext.DestinationPolicy) bool {
-		return slices.ContainsFunc(p.Spec.Subsets, func(x *networking.Subset) bool { return x.GetName() == name })
-	})
+	return slices.ContainsFunc(s.Policies, func(p *pushcontext.DestinationPolicy) bool { return namesSubset(p, name) })
 }
 
 // bound tells of gateways that are not there, and of hosts that these do not serve.

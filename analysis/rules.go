@@ -40,6 +40,7 @@ func (a *analysis) destinationRules() {
 			a.add(c.Source, model.Finding{Code: CodeUnknownHost, Severity: model.SeverityWarning, Field: "host", Message: fmt.Sprintf("no service has the host %s: %s", spec.Host, why)})
 			continue
 		}
+		a.ruledPorts(c, spec, services)
 		for i, s := range spec.Subsets {
 			if len(s.Labels) > 0 && !slices.ContainsFunc(services, func(v *pushcontext.ServiceView) bool { return hasEndpoint(v, s.Labels) }) {
 				a.add(c.Source, model.Finding{Code: CodeEmptySubset, Severity: model.SeverityWarning, Field: fmt.Sprintf("subsets[%d].labels", i),
