@@ -56,11 +56,12 @@ type Converter struct {
 }
 
 // Result is what one object became: its rows, none deleted, and what is wrong with it. An object
-// with problems may still have rows, made of what is right. One whose findings begin with an error has none.
+// with problems may still have rows, made of what is right. One that is refused has none.
 type Result struct {
 	Rows     []model.Event
 	Problems []string        // sentences
 	Findings []model.Finding // errors first
+	Refused  bool            // it is not in force
 }
 
 func (r *Result) row(key string, o model.Object) {
@@ -87,7 +88,7 @@ func (c *Converter) Convert(o Object, look Lookup) (res Result) {
 		switch p := recover(); {
 		case p == nil:
 		case checked:
-			res = Result{Findings: []model.Finding{refusal(o, codeFailed, fmt.Sprintf("conversion failed: %v", p))}}
+			res = Result{Findings: []model.Finding{refusal(o, codeFailed, fmt.Sprintf("conversion failed: %v", p))}, Refused: true}
 		default:
 			res = Result{Problems: []string{fmt.Sprintf("conversion failed: %v", p)}}
 		}
@@ -95,9 +96,9 @@ func (c *Converter) Convert(o Object, look Lookup) (res Result) {
 	if !checked {
 		return c.convert(o, look)
 	}
-	findings := c.findings(o, spec)
-	if refused(findings) {
-		return Result{Findings: findings}
+	findings, refused := c.findings(o, spec)
+	if refused {
+		return Result{Findings: findings, Refused: true}
 	}
 	res = c.convert(o, look)
 	c.note(o, findings, &res)

@@ -44,13 +44,13 @@ type rawDeclared struct {
 
 func (r *rawDeclared) meta() metav1.ObjectMeta { return r.ObjectMeta }
 
-func (r *rawDeclared) typed() (any, error, error) {
+func (r *rawDeclared) typed() (any, error) {
 	if len(r.Spec) == 0 {
-		return nil, nil, errors.New("it has no spec")
+		return nil, errors.New("it has no spec")
 	}
 	unknown, err := kjson.UnmarshalStrict(r.Spec, r.spec)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if s, ok := r.spec.(interface{ HideUsers() }); ok {
 		s.HideUsers()
@@ -59,7 +59,7 @@ func (r *rawDeclared) typed() (any, error, error) {
 	for _, u := range unknown {
 		out.Unknown = append(out.Unknown, u.Error())
 	}
-	return out, nil, nil
+	return out, nil
 }
 
 // faults gives what is wrong with the object. Fields that Registry and FederatedService do not have are errors: a setting that is meant

@@ -231,14 +231,11 @@ func (d *decoder) decode(js []byte, kind string, value any, line int) {
 		d.warn(d.lineOf(e, line), "%s: %v; it has no effect", kind, e)
 	}
 	if r, ok := value.(rawSpec); ok {
-		v, warning, err := r.typed()
+		v, err := r.typed()
 		if err != nil {
 			d.undecodable(line, kind, err)
-			d.broken(js, kind, r.meta())
+			d.broken(js, kind, r.meta(), err)
 			return
-		}
-		if warning != nil {
-			d.warn(d.lineOf(warning, line), "%s: %v; it has no effect", kind, warning)
 		}
 		value = v
 	}
@@ -255,9 +252,9 @@ func (d *decoder) add(js []byte, kind string, value any, line int) {
 }
 
 // broken says of which object the last fault is, if it has a name.
-func (d *decoder) broken(js []byte, kind string, meta metav1.ObjectMeta) {
+func (d *decoder) broken(js []byte, kind string, meta metav1.ObjectMeta, why error) {
 	f := &d.out.Faults[len(d.out.Faults)-1]
-	if o, err := d.named(js, kind, &Broken{Meta: meta, Reason: strings.TrimPrefix(f.Reason, kind+": ")}); err == nil {
+	if o, err := d.named(js, kind, &Broken{Meta: meta, Reason: strings.TrimPrefix(f.Reason, kind+": "), Faults: misfitsOf(why)}); err == nil {
 		f.Broken = &o
 	}
 }

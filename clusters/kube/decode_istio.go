@@ -3,22 +3,19 @@ package kube
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
-	"maps"
-	"regexp"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	networking "istio.io/api/networking/v1alpha3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
 // rawSpec is an object whose spec is a protobuf message.
 type rawSpec interface {
-	// typed gives the object; warning names a field that its kind does not have.
-	typed() (value any, warning, err error)
+	typed() (value any, err error)
 	meta() metav1.ObjectMeta
 }
 
@@ -31,17 +28,18 @@ type rawServiceEntry struct {
 
 func (r *rawServiceEntry) meta() metav1.ObjectMeta { return r.ObjectMeta }
 
-func (r *rawServiceEntry) typed() (any, error, error) {
+func (r *rawServiceEntry) typed() (any, error) {
 	se := &ServiceEntry{Meta: r.ObjectMeta, Spec: &networking.ServiceEntry{}}
-	warning, err := unmarshalSpec(r.Spec, se.Spec)
+	odd, err := unmarshalSpec(r.Spec, se.Spec)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	se.Odd = odd
 	status := &networking.ServiceEntryStatus{}
 	if len(r.Status) > 0 && status.UnmarshalJSON(r.Status) == nil {
 		se.Status = status
 	}
-	return se, warning, nil
+	return se, nil
 }
 
 type rawWorkloadEntry struct {
@@ -53,14 +51,14 @@ type rawWorkloadEntry struct {
 
 func (r *rawWorkloadEntry) meta() metav1.ObjectMeta { return r.ObjectMeta }
 
-func (r *rawWorkloadEntry) typed() (any, error, error) {
+func (r *rawWorkloadEntry) typed() (any, error) {
 	we := &WorkloadEntry{Meta: r.ObjectMeta, Spec: &networking.WorkloadEntry{}}
-	warning, err := unmarshalSpec(r.Spec, we.Spec)
+	odd, err := unmarshalSpec(r.Spec, we.Spec)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	we.Healthy = healthyCondition(r.Status)
-	return we, warning, nil
+	we.Odd, we.Healthy = odd, healthyCondition(r.Status)
+	return we, nil
 }
 
 // healthyCondition reads the condition "Healthy", nil if there is none.
@@ -91,15 +89,15 @@ type rawConfig struct {
 
 func (r *rawConfig) meta() metav1.ObjectMeta { return r.ObjectMeta }
 
-func (r *rawConfig) typed() (any, error, error) {
+func (r *rawConfig) typed() (any, error) {
 	if len(r.Spec) == 0 { // says nothing, which is allowed
-		return &Config{Meta: r.ObjectMeta, Spec: r.message}, nil, nil
+		return &Config{Meta: r.ObjectMeta, Spec: r.message}, nil
 	}
-	warning, err := unmarshalSpec(r.Spec, r.message)
+	odd, err := unmarshalSpec(r.Spec, r.message)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return &Config{Meta: r.ObjectMeta, Spec: r.message}, warning, nil
+	return &Config{Meta: r.ObjectMeta, Spec: r.message, Odd: odd}, nil
 }
 
 type rawOther struct {
@@ -111,7 +109,7 @@ type rawOther struct {
 
 func (r *rawOther) meta() metav1.ObjectMeta { return r.ObjectMeta }
 
-func (r *rawOther) typed() (any, error, error) { return &Other{Meta: r.ObjectMeta}, nil, nil }
+func (r *rawOther) typed() (any, error) { return &Other{Meta: r.ObjectMeta}, nil }
 
 // message is a spec as istio.io/api generates it.
 type message interface {
@@ -119,79 +117,35 @@ type message interface {
 	UnmarshalJSON([]byte) error
 }
 
-// unmarshalSpec decodes; a field that the kind does not have is a warning. Unknown values of enums and wrong types are
-// errors.
-func unmarshalSpec(js []byte, m message) (warning, err error) {
+// unmarshalSpec decodes. Odd is what the spec has that its kind has not, which is no error of the decoder: fields that are
+// unknown, and several of which there may be one. Unknown values of enums and wrong types are errors.
+func unmarshalSpec(js []byte, m message) (odd []model.Finding, err error) {
 	if len(js) == 0 {
 		return nil, errors.New("it has no spec")
 	}
-	unknown, err := unmarshal(js, m)
-	if unknown != "" {
-		warning = fmt.Errorf("unknown field %q", unknown)
-	}
-	return warning, err
+	return unmarshal(js, m)
 }
 
 // unmarshal decodes as Istio does, which takes every duration that Go does ("1h", "30ms") and leaves out fields that it does
-// not know. The first of those is named.
-func unmarshal(js []byte, m message) (unknown string, err error) {
+// not know. Of fields that exclude each other Istio's decoder takes one at random, where the API servers refuse the object:
+// nothing of it is given, but that.
+func unmarshal(js []byte, m message) (odd []model.Finding, err error) {
 	strict := protojson.Unmarshal(js, m)
 	if strict == nil {
-		return "", nil
+		return nil, nil
 	}
 	proto.Reset(m)
-	if err := m.UnmarshalJSON(js); err != nil {
-		if unknownField.MatchString(strict.Error()) { // which hides the error
-			return "", err
-		}
-		return "", placed(js, strict)
-	}
-	return firstUnknown(js, m.ProtoReflect().Descriptor()), nil
-}
-
-var unknownField = regexp.MustCompile(`unknown field "[^"]*"`)
-
-// firstUnknown names a field of an object that its message does not have, "" if it has all.
-func firstUnknown(js []byte, d protoreflect.MessageDescriptor) string {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(js, &fields) != nil || d.FullName().Parent() == "google.protobuf" {
-		return ""
-	}
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		f := d.Fields().ByJSONName(name)
-		if f == nil {
-			f = d.Fields().ByTextName(name)
-		}
-		if f == nil {
-			return name
-		}
-		below, values := messagesOf(f, fields[name])
-		for _, value := range values {
-			if unknown := firstUnknown(value, below); unknown != "" {
-				return unknown
-			}
-		}
-	}
-	return ""
-}
-
-// messagesOf are the messages in the value of a field.
-func messagesOf(f protoreflect.FieldDescriptor, js json.RawMessage) (of protoreflect.MessageDescriptor, out []json.RawMessage) {
-	of = f.Message()
+	err = m.UnmarshalJSON(js)
+	e := explain(js, m.ProtoReflect().Descriptor())
 	switch {
-	case f.IsMap():
-		if of = f.MapValue().Message(); of != nil {
-			var entries map[string]json.RawMessage
-			_ = json.Unmarshal(js, &entries)
-			for _, key := range slices.Sorted(maps.Keys(entries)) {
-				out = append(out, entries[key])
-			}
-		}
-	case of == nil:
-	case f.IsList():
-		_ = json.Unmarshal(js, &out)
-	default:
-		out = append(out, js)
+	case err != nil && len(e.wrong) > 0:
+		return nil, misfits(slices.Concat(e.wrong, e.exclusive, e.unknown))
+	case err != nil && len(e.unknown) > 0: // which hides the error from the strict decoder
+		return nil, err
+	case err != nil:
+		return nil, placed(js, strict)
+	case len(e.exclusive) > 0:
+		proto.Reset(m)
 	}
-	return of, out
+	return slices.Concat(e.exclusive, e.unknown), nil
 }

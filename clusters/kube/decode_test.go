@@ -64,8 +64,8 @@ func TestDecode(t *testing.T) {
 		"other kinds":      {in: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}"},
 		"endpoints":        {in: "apiVersion: v1\nkind: Endpoints\nmetadata: {name: e}", warnings: []string{"1 Endpoints are not read: write an EndpointSlice of discovery.k8s.io/v1"}},
 		"old slices":       {in: "apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\nmetadata: {name: e}", warnings: []string{"1 EndpointSlice of discovery.k8s.io/v1beta1 is not read: use discovery.k8s.io/v1"}},
-		"entry's typo":     {in: "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a}\nspec:\n  hosts: [x.example]\n  hostz: [y]\n", items: []string{"1 ServiceEntry/default/a"}, warnings: []string{`6 ServiceEntry: unknown field "hostz"; it has no effect`}},
-		"typo and bad":     {in: "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a}\nspec: {hostz: [y], resolution: MAGIC}\n", faults: []string{`1 ServiceEntry: unknown value "\"MAGIC\"" for enum istio.networking.v1alpha3.ServiceEntry.Resolution`}},
+		"entry's typo":     {in: "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a}\nspec:\n  hosts: [x.example]\n  hostz: [y]\n", items: []string{"1 ServiceEntry/default/a"}},
+		"typo and bad":     {in: "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a}\nspec: {hostz: [y], resolution: MAGIC}\n", faults: []string{`1 ServiceEntry: resolution: "MAGIC" is none of NONE, STATIC, DNS, DNS_ROUND_ROBIN, DYNAMIC_DNS; hostz: unknown field "hostz" has no effect; did you mean hosts?`}},
 		"entry, no spec":   {in: "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: a}\n", faults: []string{"1 WorkloadEntry: it has no spec"}},
 		"dashes in string": {in: "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  annotations:\n    x: |\n      a\n      ---\n      b\n", items: []string{"1 Pod/default/a"}},
 	} {

@@ -339,7 +339,7 @@ func TestUnusableObjectKeepsLastGood(t *testing.T) {
 	s.apply(entry)
 	w.awaitNoProblem()
 	s.apply(strings.Replace(strings.Replace(entry, "10.9.0.1", "[]", 1), "vm", "vm2", 1)) // never was good
-	w.awaitProblem("WorkloadEntry/shop/vm2", "invalid value")
+	w.awaitProblem("WorkloadEntry/shop/vm2", "address: it is a text, not a list")
 	s.remove("workloadentries.networking.istio.io", "shop/vm2")
 	w.awaitNoProblem()
 }

@@ -71,13 +71,26 @@ func decodeMesh(kind string, js, data []byte, line int) (_ proto.Message, faults
 	if kind == model.ConfigNetworks {
 		m = &meshconfig.MeshNetworks{}
 	}
-	unknown, err := unmarshal(js, m)
+	odd, err := unmarshal(js, m)
 	if err != nil {
-		reason, field := Reason(err)
-		return nil, []Fault{{Line: max(OnlyLine(data, field), line, 1), Reason: reason}}, nil
+		for _, f := range misfitsOf(err) {
+			faults = append(faults, Fault{Line: max(OnlyLine(data, lastName(f.Field)), line, 1), Reason: told(f)})
+		}
+		if len(faults) == 0 {
+			reason, field := Reason(err)
+			faults = []Fault{{Line: max(OnlyLine(data, field), line, 1), Reason: reason}}
+		}
+		return nil, faults, nil
 	}
-	if unknown != "" {
-		warnings = []Fault{{Line: fieldLine(data, unknown), Reason: "unknown field " + strconv.Quote(unknown) + " has no effect"}}
+	for _, f := range odd {
+		if fault := (Fault{Line: fieldLine(data, lastName(f.Field)), Reason: told(f)}); refuses(f) {
+			faults = append(faults, fault)
+		} else {
+			warnings = append(warnings, fault)
+		}
+	}
+	if len(faults) > 0 {
+		return nil, faults, warnings
 	}
 	var doubtful []Fault
 	switch m := m.(type) {

@@ -60,13 +60,15 @@ type ServiceEntry struct {
 	Meta   metav1.ObjectMeta
 	Spec   *networking.ServiceEntry
 	Status *networking.ServiceEntryStatus // nil if there is none
+	Odd    []model.Finding                // as Config has it
 }
 
 // WorkloadEntry is a networking.istio.io WorkloadEntry of any version.
 type WorkloadEntry struct {
 	Meta    metav1.ObjectMeta
 	Spec    *networking.WorkloadEntry
-	Healthy *bool // the condition "Healthy" of its status, nil if it is not there
+	Healthy *bool           // the condition "Healthy" of its status, nil if it is not there
+	Odd     []model.Finding // as Config has it
 }
 
 // Config is an object of any version of a kind of istio.io whose row is a [model.Config]. Spec is the message that
@@ -74,12 +76,16 @@ type WorkloadEntry struct {
 type Config struct {
 	Meta metav1.ObjectMeta
 	Spec proto.Message
+	// Odd is what the text of the spec has that its kind has not, in findings without Object: fields that are unknown, and are
+	// left out, and fields that exclude each other, beside which Spec is empty.
+	Odd []model.Finding
 }
 
 // Broken is an object whose spec can't be decoded. Its last good version stays in force.
 type Broken struct {
 	Meta   metav1.ObjectMeta
 	Reason string
+	Faults []model.Finding // the same field by field, errors without Object; nil if it is not known so well
 }
 
 // Other is an object of a kind that the mesh knows but the hub does not serve yet.

@@ -10,10 +10,10 @@ import (
 func TestUndecodableNamesTheField(t *testing.T) {
 	t.Parallel()
 	for js, want := range map[string][2]string{
-		`{"hosts":["ä"],"http":[{},{"timeout":"1x"}]}`:             {`http[1].timeout: invalid google.protobuf.Duration value "1x"`, "timeout"},
-		`{"http":[{"route":[{"weight":1},{"weight":"many"}]}]}`:    {`invalid value for int32 field weight: "many"`, "weight"},
-		`{"http":[{"retries":{"perTryTimeout":"315576000001s"}}]}`: {`http[0].retries.perTryTimeout: google.protobuf.Duration value out of range: "315576000001s"`, "perTryTimeout"},
-		`{"http":[{"route":{"a":1}}]}`:                             {`http[0].route: syntax error unexpected token {`, "route"},
+		`{"hosts":["ä"],"http":[{},{"timeout":"1x"}]}`:             {`http[1].timeout: "1x" is not a duration: write a number with its unit, such as 500ms, 10s, 5m or 1h`, "timeout"},
+		`{"http":[{"route":[{"weight":1},{"weight":"many"}]}]}`:    {`http[0].route[1].weight: it is a number, not "many"`, "weight"},
+		`{"http":[{"retries":{"perTryTimeout":"315576000001s"}}]}`: {`http[0].retries.perTryTimeout: "315576000001s" is longer than a duration can be`, "perTryTimeout"},
+		`{"http":[{"route":{"a":1}}]}`:                             {`http[0].route: it is a list: each of its items begins with '- '`, "route"},
 	} {
 		_, err := unmarshal([]byte(js), &networking.VirtualService{})
 		if err == nil {

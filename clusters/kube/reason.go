@@ -26,7 +26,10 @@ func Reason(err error) (reason, field string) {
 		return msg, m[1]
 	}
 	if at := fieldOf(err); at != "" {
-		return at + ": " + msg, strings.TrimRight(at[strings.LastIndexByte(at, '.')+1:], "[]0123456789")
+		return at + ": " + msg, lastName(at)
+	}
+	if faults := misfitsOf(err); len(faults) > 0 {
+		return err.Error(), lastName(faults[0].Field)
 	}
 	m := wrongType.FindStringSubmatch(msg)
 	if m == nil {
@@ -40,6 +43,15 @@ func Reason(err error) (reason, field string) {
 		msg = m[2] + ": " + msg
 	}
 	return msg, m[2][strings.LastIndexByte(m[2], '.')+1:]
+}
+
+// lastName is the name that the path of a field ends with.
+func lastName(path string) string {
+	name := path[strings.LastIndexByte(path, '.')+1:]
+	if i := strings.IndexByte(name, '['); i > 0 {
+		name = name[:i]
+	}
+	return name
 }
 
 // wanted says what a Go type looks like in YAML.

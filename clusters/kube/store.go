@@ -162,7 +162,7 @@ func (s *Store) convert(ref model.ObjectKey, st *stored, changed map[model.RowKe
 	s.forget(ref, st)
 	clear(s.look.seen)
 	res := s.conv.Convert(st.obj, &s.look)
-	if refused(res.Findings) {
+	if res.Refused {
 		res = s.conv.quarantine(st.obj, res.Findings, st.good, &s.look)
 	} else if _, checked := specOf(st.obj.Value); checked {
 		good := st.obj
