@@ -192,15 +192,15 @@ func (s *state) askers() (out []asker) {
 }
 
 // differs adds the hosts whose addresses are not as they were.
-func (a automatic) differs(s patternSet, old automatic) {
+func (a automatic) differs(s *patternSet, old automatic) {
 	for k, list := range a {
 		if !slices.Equal(list, old[k]) {
-			s[patternKey(k.host)] = struct{}{}
+			s.add(k.host)
 		}
 	}
 	for k := range old {
 		if _, still := a[k]; !still {
-			s[patternKey(k.host)] = struct{}{}
+			s.add(k.host)
 		}
 	}
 }

@@ -64,11 +64,12 @@ func sameAliases(a, b []pushcontext.Alias) bool {
 }
 
 // differs adds the hosts that stand for something else than before, and those that they stand, or stood, for.
-func (a *aliases) differs(s patternSet, old *aliases) {
+func (a *aliases) differs(s *patternSet, old *aliases) {
 	note := func(a, b *aliases) {
 		for host, to := range a.target {
 			if b.target[host] != to {
-				s[patternKey(host)], s[patternKey(to)] = struct{}{}, struct{}{}
+				s.add(host)
+				s.add(to)
 			}
 		}
 	}
@@ -76,7 +77,7 @@ func (a *aliases) differs(s patternSet, old *aliases) {
 	note(old, a)
 	for host, list := range a.names {
 		if !sameAliases(list, old.names[host]) {
-			s[patternKey(host)] = struct{}{}
+			s.add(host)
 		}
 	}
 }

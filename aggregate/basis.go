@@ -146,13 +146,13 @@ func (b *basis) reroute(src sources, old *routes, anew bool) *routes {
 
 // difference tells the hosts that may be merged into something else than on another basis.
 type difference struct {
-	patterns patternSet
+	patterns *patternSet
 	tests    []func(hostKey, *hostRows) bool
 }
 
 // differs compares with an old basis, given equal mesh-wide settings.
 func (b *basis) differs(old *basis) difference {
-	d := difference{patterns: patternSet{}}
+	d := difference{patterns: &patternSet{}}
 	changed := networks{named: gone(old.networks.named, b.networks.named), resolved: gone(old.networks.resolved, b.networks.resolved)}
 	if len(changed.named)+len(changed.resolved) > 0 {
 		d.tests = append(d.tests, func(_ hostKey, h *hostRows) bool {
@@ -160,12 +160,12 @@ func (b *basis) differs(old *basis) difference {
 		})
 	}
 	if b.rules != old.rules {
-		comparePatterns(d.patterns, b.rules.byHost, old.rules.byHost)
+		comparePatterns(d.patterns, &b.rules.byHost, &old.rules.byHost)
 	}
 	b.automatic.differs(d.patterns, old.automatic)
 	b.aliases.differs(d.patterns, old.aliases)
 	if b.routes != old.routes {
-		comparePatterns(d.patterns, b.routes.byHost, old.routes.byHost)
+		comparePatterns(d.patterns, &b.routes.byHost, &old.routes.byHost)
 	}
 	if b.auth != old.auth {
 		demanded := b.auth.differs(old.auth)
@@ -179,7 +179,7 @@ func (b *basis) differs(old *basis) difference {
 // markDifferent marks the hosts that a difference concerns. Single hosts are found without a look at all.
 func (s *state) markDifferent(d difference) {
 	if len(d.tests) == 0 && !d.patterns.wild() {
-		for host := range d.patterns {
+		for host := range d.patterns.keys {
 			for _, k := range s.named[host] {
 				s.mark(k)
 			}

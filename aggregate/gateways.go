@@ -128,38 +128,35 @@ func (g *gateways) rebind(was, before, now []*pushcontext.VirtualService, hosts 
 // serverHosts finds out whether a server has hosts of a VirtualService without a look at each of them.
 type serverHosts struct {
 	all    []pushcontext.GatewayHost
-	covers map[string]patternSet // what stands for hosts, by the namespace of VirtualServices
-	below  map[string]patternSet // the patterns that stand for these
+	covers map[string]*patternSet // what stands for hosts, by the namespace of VirtualServices
+	below  map[string]*patternSet // the patterns that stand for these
 	odd    []pushcontext.GatewayHost
 }
 
 func newServerHosts(all []pushcontext.GatewayHost, linear bool) *serverHosts {
-	s := &serverHosts{all: all, covers: map[string]patternSet{}, below: map[string]patternSet{}}
+	s := &serverHosts{all: all, covers: map[string]*patternSet{}, below: map[string]*patternSet{}}
 	for _, h := range all {
 		if linear || oddHost(h.Host) {
 			s.odd = append(s.odd, h)
 			continue
 		}
 		if s.covers[h.Namespace] == nil {
-			s.covers[h.Namespace], s.below[h.Namespace] = patternSet{}, patternSet{}
+			s.covers[h.Namespace], s.below[h.Namespace] = &patternSet{}, &patternSet{}
 		}
-		key := patternKey(h.Host)
-		s.covers[h.Namespace][key] = struct{}{}
-		below := s.below[h.Namespace]
-		below["*"] = struct{}{}
+		s.covers[h.Namespace].add(h.Host)
+		below, key := s.below[h.Namespace], patternKey(h.Host)
+		below.addKey("*")
 		for i := range key {
 			if key[i] == '.' {
-				below[key[i:]] = struct{}{}
+				below.addKey(key[i:])
 			}
 		}
 	}
 	return s
 }
 
-// oddHost tells a host that an index of patterns does not know: a star that is not a whole label, a dot in front.
-func oddHost(h string) bool {
-	return h != "*" && strings.HasPrefix(h, "*") && !strings.HasPrefix(h, "*.") || strings.HasPrefix(h, ".")
-}
+// oddHost tells a host for which below has no key: a star that is a part of a label, a dot in front.
+func oddHost(h string) bool { return partial(patternKey(h)) || strings.HasPrefix(h, ".") }
 
 // admit reports whether an entry admits the VirtualService.
 func (s *serverHosts) admit(v *pushcontext.VirtualService) bool {
@@ -169,8 +166,8 @@ func (s *serverHosts) admit(v *pushcontext.VirtualService) bool {
 	}
 	return slices.ContainsFunc(s.odd, admits) || slices.ContainsFunc([]string{"*", v.Namespace}, func(namespace string) bool {
 		covers, below := s.covers[namespace], s.below[namespace]
-		return len(covers) > 0 && slices.ContainsFunc(v.Hosts, func(host string) bool {
-			_, wider := below[patternKey(host)]
+		return covers != nil && slices.ContainsFunc(v.Hosts, func(host string) bool {
+			_, wider := below.keys[patternKey(host)]
 			return covers.has(host) || wider && strings.HasPrefix(host, "*")
 		})
 	})

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 
@@ -13,9 +15,9 @@ import (
 )
 
 func randomPattern(r *rand.Rand) string {
-	out := []string{"", "*.", "*."}[r.IntN(3)]
+	out := []string{"", "", "*.", "*.", "*", "*-"}[r.IntN(6)]
 	for range 1 + r.IntN(3) {
-		out += []string{"a.", "b.", "ab."}[r.IntN(3)]
+		out += []string{"a.", "b.", "ab.", "b-a."}[r.IntN(4)]
 	}
 	if r.IntN(12) == 0 {
 		return "*"
@@ -38,8 +40,8 @@ func TestPatternsFindWhatMatches(t *testing.T) {
 		if want := p.scan(host); !slices.Equal(got, want) {
 			t.Fatalf("%q among %v: %v, want %v", host, all, got, want)
 		}
-		set := patternSet{}
-		comparePatterns(set, p, patterns[int]{})
+		set := &patternSet{}
+		comparePatterns(set, &p, &patterns[int]{})
 		if set.has(host) != (len(got) > 0) {
 			t.Fatalf("%q among %v: %v", host, all, got)
 		}
@@ -56,6 +58,30 @@ func TestPatternsFindWhatMatches(t *testing.T) {
 	}
 }
 
+// Hosts are looked up at the beginning of labels only, unless there are patterns whose star is a part of one.
+func TestPatternsLookUpLabels(t *testing.T) {
+	t.Parallel()
+	for host, c := range map[string]struct {
+		patterns []string
+		want     []string
+	}{
+		"x-eu.A.example": {[]string{"*.example", "*", "a"}, []string{"x-eu.a.example", ".a.example", ".example", "*"}},
+		"x-eu.a.example": {[]string{"*-EU.a.example", "*-us.a.example", "*e"}, []string{"x-eu.a.example", "*-eu.a.example", ".a.example", ".example", "*e", "*"}},
+		"*-eu.a.example": {[]string{"*-eu.a.example", "*u.a.example"}, []string{"*-eu.a.example", "*u.a.example", ".a.example", ".example", "*"}},
+		"*.a.example":    {[]string{"*a.example"}, []string{".a.example", "*a.example", ".example", "*"}},
+		"-eu.a.example":  {[]string{"*-eu.a.example"}, []string{"-eu.a.example", ".a.example", ".example", "*"}},
+		"*":              {[]string{"*e"}, []string{"*"}},
+	} {
+		p := patterns[int]{}
+		for i, x := range c.patterns {
+			p.add(x, i)
+		}
+		if d := cmp.Diff(c.want, slices.Collect(keysFor(host, p.partial))); d != "" {
+			t.Errorf("%s among %v: %s", host, c.patterns, d)
+		}
+	}
+}
+
 // Two indexes differ in the patterns that hold other values.
 func TestPatternsDiffer(t *testing.T) {
 	t.Parallel()
@@ -64,17 +90,17 @@ func TestPatternsDiffer(t *testing.T) {
 	b.add("x", 1)
 	a.add("*.same", 2)
 	b.add("*.same", 2)
-	s := patternSet{}
-	if comparePatterns(s, a, b); len(s) != 0 || s.wild() {
+	s := &patternSet{}
+	if comparePatterns(s, &a, &b); len(s.keys) != 0 || s.wild() {
 		t.Errorf("%v", s)
 	}
 	a.add("x", 2)
 	b.add("y", 3)
-	if comparePatterns(s, a, b); len(s) != 2 || s.wild() || !s.has("x") || !s.has("y") || s.has("z") {
+	if comparePatterns(s, &a, &b); len(s.keys) != 2 || s.wild() || !s.has("x") || !s.has("y") || s.has("z") {
 		t.Errorf("%v", s)
 	}
 	b.add("*", 3)
-	if comparePatterns(s, a, b); len(s) != 3 || !s.wild() || !s.has("z") {
+	if comparePatterns(s, &a, &b); len(s.keys) != 3 || !s.wild() || !s.has("z") {
 		t.Errorf("%v", s)
 	}
 }

@@ -98,7 +98,7 @@ type rule struct {
 // keeps its pointer.
 func newRules(rows []row[*model.Config], m *mesh, old *rules) *rules {
 	objects, conflicts := inForce(rows, m.view.ConfigCluster)
-	out := &rules{byHost: patterns[*rule]{}, conflicts: conflicts}
+	out := &rules{conflicts: conflicts}
 	for _, c := range objects {
 		spec, ok := c.Spec.(*networking.DestinationRule)
 		if !ok {
@@ -110,7 +110,7 @@ func newRules(rows []row[*model.Config], m *mesh, old *rules) *rules {
 		}
 		out.add(host, c, pushcontext.NewExport(spec.ExportTo, m.view.Config.DefaultDestinationRuleExportTo, c.Namespace), spec.GetWorkloadSelector().GetMatchLabels())
 	}
-	for key, list := range out.byHost {
+	for key, list := range out.byHost.lists {
 		slices.SortStableFunc(list, func(a, b *rule) int { return compareTrue(len(a.Selector) > 0, len(b.Selector) > 0) })
 		for i, r := range list {
 			list[i] = out.settle(r, old, key)
@@ -123,16 +123,16 @@ func newRules(rows []row[*model.Config], m *mesh, old *rules) *rules {
 
 func (rs *rules) add(host string, c *model.Config, e pushcontext.Export, selector model.Labels) {
 	key := patternKey(host)
-	for _, r := range rs.byHost[key] {
+	for _, r := range rs.byHost.lists[key] {
 		if r.Namespace == c.Namespace && r.Export.Equal(e) && r.Selector.Equal(selector) {
 			r.from = append(r.from, c)
 			return
 		}
 	}
-	rs.byHost[key] = append(rs.byHost[key], &rule{
+	rs.byHost.set(key, append(rs.byHost.lists[key], &rule{
 		DestinationPolicy: &pushcontext.DestinationPolicy{Source: c.Source, Namespace: c.Namespace, Host: host, Export: e, Selector: selector},
 		from:              []*model.Config{c},
-	})
+	}))
 }
 
 // settle gives the rule with its objects merged: the first traffic policy and the first subset of each name
@@ -148,7 +148,7 @@ func (rs *rules) settle(r *rule, old *rules, key string) *rule {
 	if old == nil {
 		return r
 	}
-	for _, was := range old.byHost[key] {
+	for _, was := range old.byHost.lists[key] {
 		if was.Namespace == r.Namespace && was.Export.Equal(r.Export) && was.Selector.Equal(r.Selector) && slices.Equal(was.from, r.from) {
 			return was
 		}
@@ -187,7 +187,7 @@ func ruleHost(host, namespace, suffix string) (string, bool) {
 		return host, true // an address of IPv6 has no dot either
 	}
 	switch {
-	case host == "" || strings.HasPrefix(host, "*") && host != "*" && !strings.HasPrefix(host, "*."):
+	case host == "":
 		return "", false
 	case host == "*" || strings.Contains(host, "."):
 		return host, true

@@ -71,12 +71,12 @@ func TestPoliciesOfAHost(t *testing.T) {
 		service(c1, "a"), service(c1, "b"),
 		rule(c1, "ns", "all", "*", 1), rule(c1, "ns", "local", "*.local", 1), rule(c1, "ns", "namespace", "*.ns.svc.cluster.local", 1),
 		rule(c1, "ns", "young", "a", 3), rule(c1, "other", "foreign", host("a"), 2), rule(c1, "other", "other", "a", 1),
-		rule(c1, "ns", "odd", "*s.svc.cluster.local", 1), rule(c1, "ns", "empty", "", 1), rule(c1, "ns", "some", "a", 1, selects),
+		rule(c1, "ns", "part", "*s.svc.cluster.local", 1), rule(c1, "ns", "empty", "", 1), rule(c1, "ns", "some", "a", 1, selects),
 		rule(c1, "ns", "deep", "*.a.ns.svc.cluster.local", 1), rule(c1, "ns", "partial", "a.ns", 1),
 		rule(c1, "x", "unread", host("a"), 0, func(*networking.DestinationRule) {}),
 	}
 	rows[len(rows)-1].(*model.Config).NotServed = true
-	wild := []string{"ns/namespace *.ns.svc.cluster.local", "ns/local *.local", "ns/all *"}
+	wild := []string{"ns/namespace *.ns.svc.cluster.local", "ns/part *s.svc.cluster.local", "ns/local *.local", "ns/all *"}
 	for name, want := range map[string][]string{
 		"a": append([]string{"ns/some " + host("a"), "other/foreign " + host("a"), "ns/young " + host("a")}, wild...), "b": wild,
 	} {
@@ -85,8 +85,8 @@ func TestPoliciesOfAHost(t *testing.T) {
 		}
 	}
 	outside := entry(c1, "wild", func(s *model.Service) { s.Host = "*.example.com" })
-	v := rebuilt(t, "wild", outside, rule(c1, "ns", "same", "*.example.com", 1), rule(c1, "ns", "wider", "*.com", 1), rule(c1, "ns", "one", "a.example.com", 1))
-	if d := cmp.Diff([]string{"ns/same *.example.com", "ns/wider *.com"}, policyText(v.Shape.Policies)); d != "" {
+	v := rebuilt(t, "wild", outside, rule(c1, "ns", "same", "*.example.com", 1), rule(c1, "ns", "part", "*ple.com", 1), rule(c1, "ns", "below", "*-a.example.com", 1), rule(c1, "ns", "wider", "*.com", 1), rule(c1, "ns", "one", "a.example.com", 1))
+	if d := cmp.Diff([]string{"ns/same *.example.com", "ns/part *ple.com", "ns/wider *.com"}, policyText(v.Shape.Policies)); d != "" {
 		t.Error(d)
 	}
 }

@@ -46,7 +46,7 @@ type routeSources struct {
 // newRoutes makes VirtualServices of objects in force. What says the same as in old keeps its pointer, and the whole does if
 // all is made from the same; unless anew, that is not made again.
 func newRoutes(objects []*model.Config, contested []pushcontext.Conflict, src routeSources, old *routes, anew bool) *routes {
-	out := &routes{objects: objects, contested: contested, made: map[string]*route{}, byHost: patterns[*pushcontext.VirtualService]{}, hosts: map[string]struct{}{}}
+	out := &routes{objects: objects, contested: contested, made: map[string]*route{}, hosts: map[string]struct{}{}}
 	if old == nil {
 		old = &routes{}
 	}
@@ -123,7 +123,7 @@ func (rs *routes) add(r *route) {
 // rivals are the VirtualServices of sidecars of which a host is an older one's, for all who may use it. Rules for connections are
 // those of all, so only ones with rules for HTTP are in each other's way.
 func (rs *routes) rivals() (out []pushcontext.Conflict) {
-	for key, list := range rs.byHost {
+	for key, list := range rs.byHost.lists {
 		for i, v := range list {
 			if len(v.Spec.GetHttp()) == 0 {
 				continue

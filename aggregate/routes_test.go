@@ -54,22 +54,22 @@ func TestVirtualServicesOfAHost(t *testing.T) {
 	gatewayOnly, both := hosts("a"), hosts("a")
 	gatewayOnly.Gateways, both.Gateways = []string{"gw"}, []string{"gw", "mesh"}
 	rows := []model.Object{
-		service(c1, "a"), service(c1, "b"),
+		service(c1, "a"), service(c1, "b"), service(c1, "aa"),
 		virtual("ns", "all", 0, hosts("*")), virtual("ns", "wide", 1, hosts("*.local", "x.example")), virtual("ns", "young", 3, hosts("a", "*.local")),
 		virtual("other", "old", 2, hosts(host("A")+".")), virtual("other", "short", 0, hosts("a")), virtual("ns", "gateway", 0, gatewayOnly),
-		virtual("ns", "both", 4, both), virtual("ns", "deep", 0, hosts("*.a.ns.svc.cluster.local")), virtual("ns", "odd", 0, hosts("*s.svc.cluster.local", "")),
+		virtual("ns", "both", 4, both), virtual("ns", "deep", 0, hosts("*.a.ns.svc.cluster.local")), virtual("ns", "part", 5, hosts("*s.svc.cluster.local", "")), virtual("ns", "short", 6, hosts("*a")), virtual("ns", "itself", 0, hosts("*"+host("a"))),
 		notServed(virtual("ns", "unread", 0, hosts("a"))),
 	}
 	for name, want := range map[string][]string{
-		"a": {"other/old", "ns/young", "ns/both", "ns/wide", "ns/all"}, "b": {"ns/wide", "ns/young", "ns/all"},
+		"a": {"other/old", "ns/young", "ns/both", "ns/part", "ns/wide", "ns/all"}, "b": {"ns/part", "ns/wide", "ns/young", "ns/all"}, "aa": {"ns/itself", "ns/short", "ns/part", "ns/wide", "ns/young", "ns/all"},
 	} {
 		if d := cmp.Diff(want, virtualNames(rebuilt(t, name, rows...).Shape.VirtualServices)); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}
 	}
 	outside := entry(c1, "wild", func(s *model.Service) { s.Host = "*.example.com" })
-	v := rebuilt(t, "wild", outside, virtual("ns", "same", 2, hosts("*.example.com")), virtual("ns", "wider", 1, hosts("*.com")), virtual("ns", "one", 0, hosts("a.example.com")))
-	if d := cmp.Diff([]string{"ns/same", "ns/wider"}, virtualNames(v.Shape.VirtualServices)); d != "" {
+	v := rebuilt(t, "wild", outside, virtual("ns", "same", 2, hosts("*.example.com")), virtual("ns", "part", 3, hosts("*ple.com")), virtual("ns", "below", 0, hosts("*-a.example.com")), virtual("ns", "wider", 1, hosts("*.com")), virtual("ns", "one", 0, hosts("a.example.com")))
+	if d := cmp.Diff([]string{"ns/same", "ns/part", "ns/wider"}, virtualNames(v.Shape.VirtualServices)); d != "" {
 		t.Error(d)
 	}
 }

@@ -15,7 +15,7 @@ type DestinationPolicy struct {
 	Source    model.Source   // of the oldest
 	Merged    []model.Source // of the others, oldest first
 	Namespace string
-	Host      string // the pattern of the rule: the host itself, or "*.suffix"
+	Host      string // the pattern of the rule: the host itself, "*.suffix", "*-part.suffix" or "*"
 	Export    Export
 	Selector  model.Labels // workloads of the namespace that it is for (workloadSelector); nil for all
 	Spec      *networking.DestinationRule

@@ -22,7 +22,7 @@ type VirtualService struct {
 	Delegates []model.Source // VirtualServices whose routes were taken in, in order
 	Namespace string
 	Created   time.Time
-	// Hosts are what the routes are for: a host, "*.suffix" or "*", in lower case; short names are complete.
+	// Hosts are what the routes are for: a host, "*.suffix", "*-part.suffix" or "*", in lower case; short names are complete.
 	Hosts []string
 	// Gateways are what it is bound to: MeshGateway, or "namespace/name" of a Gateway; sorted.
 	Gateways []string
@@ -59,7 +59,7 @@ func (v *VirtualService) Bound(gateway string) bool {
 }
 
 // HostMatches reports whether a host, or all hosts of a pattern, are among those of another pattern: a host,
-// "*.suffix" or "*".
+// "*.suffix", "*-part.suffix" or "*". A star stands for something.
 func HostMatches(pattern, host string) bool {
 	suffix, wild := strings.CutPrefix(pattern, "*")
 	return pattern == host || wild && len(host) > len(suffix) && strings.HasSuffix(host, suffix)

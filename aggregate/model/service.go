@@ -115,7 +115,7 @@ type Selector struct {
 
 // Service is one registry's definition of a service: host name, ports, addresses and policy.
 type Service struct {
-	Host      string // FQDN; for a ServiceEntry one of its hosts, possibly "*.suffix"
+	Host      string // FQDN; for a ServiceEntry one of its hosts, possibly "*.suffix" or "*-part.suffix"
 	Namespace string
 	Name      string // short name in the source
 	Ports     []Port // in source order

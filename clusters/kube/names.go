@@ -40,10 +40,12 @@ func nameByte(b byte) bool {
 	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '-' || b == '_'
 }
 
-// validHost checks a ServiceEntry host: a DNS name, or one whose first label is "*".
+// validHost checks a ServiceEntry host: a DNS name, or one whose first label is "*" or begins with it.
 func validHost(s string) error {
-	if rest, ok := strings.CutPrefix(s, "*."); ok {
-		return validDNS(rest)
+	for _, star := range []string{"*.", "*-", "*"} {
+		if rest, ok := strings.CutPrefix(s, star); ok {
+			return validDNS(rest)
+		}
 	}
 	return validDNS(s)
 }

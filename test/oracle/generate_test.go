@@ -29,6 +29,9 @@ func (s *service) host() string {
 	return s.name + "." + s.ns + ".svc.cluster.local"
 }
 
+// plain is its name as labels and objects may have it.
+func (s *service) plain() string { return strings.TrimPrefix(s.name, "*-") }
+
 // address is the ClusterIP of a Service.
 func (s *service) address() string { return fmt.Sprintf("10.96.0.%d", s.number+1) }
 
@@ -36,6 +39,7 @@ func services() []*service {
 	return []*service{
 		{name: "a", ns: namespace, versions: 3}, {name: "b", ns: namespace, versions: 2, number: 1}, {name: "c", ns: "bank", versions: 2, number: 2},
 		{name: "ext.example.com", ns: namespace, entry: true, versions: 2, number: 3}, {name: "api.example.com", ns: namespace, entry: true, versions: 1, number: 4},
+		{name: "*-pod.example.com", ns: namespace, entry: true, versions: 2, number: 5},
 	}
 }
 
@@ -138,7 +142,7 @@ func (g *generator) config(number int) *config {
 	if g.gateway {
 		c.servers = []string{"*"}
 		if g.chance(40) {
-			c.servers = []string{markerHost, "ext.example.com", pick(g, "free.test", "*.example.com", "a.shop.svc.cluster.local")}
+			c.servers = []string{markerHost, "ext.example.com", pick(g, "free.test", "*.example.com", "a.shop.svc.cluster.local", "*.test", "west-eu.example.com")}
 		}
 	} else if g.chance(25) {
 		c.imports = []string{"./*"}
@@ -154,10 +158,10 @@ func (g *generator) config(number int) *config {
 // virtualServices are in the client's namespace, or in that of the service.
 func (g *generator) virtualService(name string) *virtualService {
 	v := &virtualService{name: name, ns: namespace}
-	hosts := []string{"a", "b.shop.svc.cluster.local", "c.bank.svc.cluster.local", "ext.example.com", "*.example.com", "free.test"}
+	hosts := []string{"a", "b.shop.svc.cluster.local", "c.bank.svc.cluster.local", "ext.example.com", "*.example.com", "free.test", pick(g, "*-eu.example.com", "*t.example.com", "*e.test", "*-eu", "*-pod.example.com", "*d.example.com")}
 	g.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
 	v.hosts = hosts[:1+g.IntN(2)]
-	if slices.Contains(v.hosts, "ext.example.com") && slices.Contains(v.hosts, "*.example.com") {
+	if len(v.hosts) == 2 && (hostIn(v.hosts[0], v.hosts[1]) || hostIn(v.hosts[1], v.hosts[0])) {
 		v.hosts = v.hosts[:1] // one includes the other: such an object is refused
 	}
 	for range 1 + g.IntN(4) {
@@ -326,7 +330,7 @@ func (a ask) plain() ask {
 func (g *generator) ask(c *config) ask {
 	a := ask{
 		host: pick(g, "a", "a.shop", "a.shop.svc.cluster.local", "A.shop", "a:8000", "b", "b.shop.svc", "c.bank", "c.bank.svc.cluster.local", "c", "ext.example.com",
-			"api.example.com", "other.example.com", "free.test", "nobody.test"),
+			"api.example.com", "other.example.com", "west-eu.example.com", "free.test", "nobody.test", "-eu.example.com", "a-pod.example.com", "-pod.example.com"),
 		port: pick(g, servicePorts...), method: pick(g, "GET", "GET", "POST"), path: pick(g, paths...), headers: map[string]string{},
 	}
 	if len(c.virtual) > 0 && (g.chance(50) || g.gateway && g.chance(70)) { // one that there are routes for

@@ -1,7 +1,11 @@
 package oracle_test
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
+	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -121,7 +125,14 @@ func (c *config) meant(a ask) (string, bool) {
 			return h, true
 		}
 	}
-	return host, false
+	near := nearest(func(yield func(string) bool) {
+		for _, s := range c.services {
+			if c.imported(s.ns, s.host(), a.port) && !yield(s.host()) {
+				return
+			}
+		}
+	}, host)
+	return cmp.Or(near, host), near != ""
 }
 
 // imported reports whether the Sidecar, if there is one, lets the client see a host of a namespace at a port: what it names, and
@@ -139,23 +150,32 @@ func sendsTo(rules []rule, host string, port int) bool {
 }
 
 // besideServices gives the VirtualService for a host of which the client sees no service: the oldest with the very host, else
-// with a pattern, that says something of the port. A pattern that stands for services that the client sees stands for no other
+// with the longest pattern, that says something of the port. A pattern that stands for services that the client sees stands for no other
 // hosts, and at ports but 80 a VirtualService must be for such a service besides.
 func (c *config) besideServices(host string, port int) *virtualService {
-	for _, wild := range []bool{false, true} {
-		for _, v := range c.virtual {
-			if port != 80 && !c.serves(v, port) || !slices.ContainsFunc(v.rules, func(r rule) bool { return r.atPort(port) }) {
-				continue
+	return c.closest(host, func(v *virtualService, h string) bool {
+		return (port == 80 || c.serves(v, port)) && slices.ContainsFunc(v.rules, func(r rule) bool { return r.atPort(port) }) &&
+			(h == host || !c.sees(port, func(s string) bool { return hostIn(s, h) }))
+	})
+}
+
+// closest gives, of the VirtualServices of which a host counts, the oldest with the very one, else with the longest pattern that it is
+// among; nil for none.
+func (c *config) closest(host string, counts func(v *virtualService, h string) bool) (best *virtualService) {
+	longest := -1
+	for _, v := range c.virtual {
+		for _, h := range v.hosts {
+			h = complete(h)
+			n := len(h)
+			if h == host {
+				n = math.MaxInt
 			}
-			for _, h := range v.hosts {
-				h = complete(h)
-				if !wild && h == host || wild && hostIn(host, h) && !c.sees(port, func(s string) bool { return hostIn(s, h) }) {
-					return v
-				}
+			if (h == host || hostIn(host, h)) && n > longest && counts(v, h) {
+				best, longest = v, n
 			}
 		}
 	}
-	return nil
+	return best
 }
 
 // serves reports whether a VirtualService names a service that the client sees, or has the closest pattern for one.
@@ -181,23 +201,9 @@ func (c *config) inForce(host string, port int) *virtualService {
 	return c.routesOf(host)
 }
 
-// routesOf gives the oldest VirtualService with the very host of a service, else the one with the wildcard.
+// routesOf gives the oldest VirtualService with the very host of a service, else with the longest pattern.
 func (c *config) routesOf(host string) *virtualService {
-	for _, v := range c.virtual {
-		for _, h := range v.hosts {
-			if complete(h) == host {
-				return v
-			}
-		}
-	}
-	for _, v := range c.virtual {
-		for _, h := range v.hosts {
-			if suffix, wild := strings.CutPrefix(h, "*"); wild && strings.HasSuffix(host, suffix) {
-				return v
-			}
-		}
-	}
-	return nil
+	return c.closest(host, func(*virtualService, string) bool { return true })
 }
 
 // find gives the first rule that takes a request, of a delegate where one does.
@@ -288,17 +294,12 @@ func (c *config) findAtGateway(a ask) *rule {
 			}
 		}
 		for d := range domains {
-			byDomain[d] = append(byDomain[d], v.reachable(a.port)...)
-		}
-	}
-	rules := byDomain[host]
-	if rules == nil {
-		for d, list := range byDomain { // there is one wildcard
-			if suffix, wild := strings.CutPrefix(d, "*"); wild && strings.HasSuffix(host, suffix) {
-				rules = list
+			if list := v.reachable(a.port); len(list) > 0 {
+				byDomain[d] = append(byDomain[d], list...)
 			}
 		}
 	}
+	rules := byDomain[nearest(maps.Keys(byDomain), host)]
 	var all []rule
 	for _, last := range []bool{false, true} {
 		for _, r := range rules {
@@ -338,7 +339,17 @@ func narrower(a, b string) (string, bool) {
 
 func hostIn(host, pattern string) bool {
 	suffix, wild := strings.CutPrefix(pattern, "*")
-	return wild && strings.HasSuffix(host, suffix)
+	return wild && len(host) > len(suffix) && strings.HasSuffix(host, suffix)
+}
+
+// nearest gives the host itself, or the longest of the patterns that it is among; "" for none.
+func nearest(patterns iter.Seq[string], host string) (best string) {
+	for p := range patterns {
+		if (p == host || hostIn(host, p)) && (best == "" || p == host || best != host && len(p) > len(best)) {
+			best = p
+		}
+	}
+	return best
 }
 
 // expanded gives a rule for each condition, and for each rule of a delegate.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -93,12 +94,7 @@ func (s *secured) means(serverName, host string) (server, virtual int) {
 
 // closest gives what belongs to the narrowest of the patterns that a host is among, -1 for none.
 func closest(patterns map[string]int, host string) int {
-	best := ""
-	for p := range patterns {
-		if (p == host || hostIn(host, p)) && (best == "" || p == host || best != host && len(p) > len(best)) {
-			best = p
-		}
-	}
+	best := nearest(maps.Keys(patterns), host)
 	if best == "" {
 		return -1
 	}

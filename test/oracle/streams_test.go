@@ -67,7 +67,7 @@ func (g *generator) streams(number int) *streams {
 }
 
 func (g *generator) streamRoutes(i int) object {
-	hosts := list{pick(g, "x", "y.example.com", "z.example.com", "*.example.com")}
+	hosts := list{pick(g, "x", "y.example.com", "z.example.com", "*.example.com", "*example.com")}
 	spec := object{"hosts": hosts}
 	routes := func(port int) (out list) {
 		for range 1 + g.IntN(2) {
@@ -84,7 +84,7 @@ func (g *generator) streamRoutes(i int) object {
 		for range 1 + g.IntN(2) {
 			name := complete(hosts[0].(string))
 			if name[0] == '*' && g.chance(60) {
-				name = pick(g, "y.example.com", "some.example.com", "*.sub.example.com")
+				name = pick(g, "y.example.com", "some.example.com", "*.sub.example.com", "*-eu.example.com")
 			}
 			m := object{"sniHosts": list{name}, "port": tlsPort}
 			all = append(all, object{"match": list{m}, "route": routes(tlsPort)})

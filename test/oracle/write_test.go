@@ -136,7 +136,7 @@ func entryPorts() (out list) {
 }
 
 func labels(s *service, version int) object {
-	return object{"app": s.name, "version": fmt.Sprintf("v%d", version)}
+	return object{"app": s.plain(), "version": fmt.Sprintf("v%d", version)}
 }
 
 func (s *service) objects(at addresses) (out []object) {
@@ -145,7 +145,7 @@ func (s *service) objects(at addresses) (out []object) {
 		for v := range s.versions {
 			endpoints = append(endpoints, object{"address": at(s, v), "labels": labels(s, v)})
 		}
-		return []object{istio("ServiceEntry", s.ns, "entry-"+strings.ReplaceAll(s.name, ".", "-"), 0, object{
+		return []object{istio("ServiceEntry", s.ns, "entry-"+strings.ReplaceAll(s.plain(), ".", "-"), 0, object{
 			"hosts": list{s.name}, "location": "MESH_INTERNAL", "resolution": "STATIC", "ports": entryPorts(), "endpoints": endpoints})}
 	}
 	var ports, slicePorts, endpoints list
@@ -181,7 +181,7 @@ func destinationRule(s *service, subsets map[string]int) object {
 		}
 		out = append(out, object{"name": name, "labels": l})
 	}
-	return istio("DestinationRule", s.ns, "rule-"+strings.ReplaceAll(s.name, ".", "-"), 0, object{"host": s.host(), "subsets": out})
+	return istio("DestinationRule", s.ns, "rule-"+strings.ReplaceAll(s.plain(), ".", "-"), 0, object{"host": s.host(), "subsets": out})
 }
 
 func sorted[V any](m map[string]V) (out []string) {

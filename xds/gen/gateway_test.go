@@ -256,8 +256,10 @@ func TestGatewayHosts(t *testing.T) {
 		routes  []*pushcontext.VirtualService
 		want    []string
 	}{
-		"a host of all hosts":      {[]*networking.Server{httpServer(80, "*")}, []*pushcontext.VirtualService{vs("v", "a.example, b.example")}, []string{"a.example:80 a.example v-exact v", "b.example:80 b.example v-exact v"}},
-		"hosts of a pattern":       {[]*networking.Server{httpServer(80, "a.example", "b.test", "*.x.example")}, []*pushcontext.VirtualService{vs("v", "'*.example'")}, []string{"*.x.example:80 *.x.example v-exact v", "a.example:80 a.example v-exact v"}},
+		"a host of all hosts": {[]*networking.Server{httpServer(80, "*")}, []*pushcontext.VirtualService{vs("v", "a.example, b.example")}, []string{"a.example:80 a.example v-exact v", "b.example:80 b.example v-exact v"}},
+		"hosts of a pattern":  {[]*networking.Server{httpServer(80, "a.example", "b.test", "*.x.example")}, []*pushcontext.VirtualService{vs("v", "'*.example'")}, []string{"*.x.example:80 *.x.example v-exact v", "a.example:80 a.example v-exact v"}},
+		"a star within a label": {[]*networking.Server{httpServer(80, "*.example", "b-eu.test")}, []*pushcontext.VirtualService{vs("v", "'*-eu.example'"), vs("w", "'*u.test', '*e'"), vs("x", "'*.net'")},
+			[]string{"*-eu.example:80 *-eu.example v-exact v", "*.example:80 *.example w-exact w", "b-eu.test:80 b-eu.test w-exact w"}},
 		"nothing in common":        {[]*networking.Server{httpServer(80, "a.example")}, []*pushcontext.VirtualService{vs("v", "b.example")}, []string{"blackhole:80 *"}},
 		"of another namespace":     {[]*networking.Server{httpServer(80, "other/*")}, []*pushcontext.VirtualService{vs("v", "b.example")}, []string{"blackhole:80 *"}},
 		"of its namespace":         {[]*networking.Server{httpServer(80, "shop/*")}, []*pushcontext.VirtualService{vs("v", "b.example")}, []string{"b.example:80 b.example v-exact v"}},

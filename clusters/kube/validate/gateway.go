@@ -90,7 +90,7 @@ func gatewayHost(c *checker, h string) {
 		namespace, host = "*", h
 	}
 	c.unless(namespace == "*" || namespace == "." || nameLabel.MatchString(namespace), CodeName, "%q is not a namespace, \".\" or \"*\"", namespace)
-	if c.host(host) {
+	if c.host(host) && c.whole(host) {
 		c.domain(host)
 	}
 }

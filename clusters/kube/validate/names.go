@@ -13,7 +13,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
 
-const maxHost = 255
+const (
+	maxHost  = 255
+	maxLabel = 63
+)
 
 var (
 	dnsLabel   = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9_]{0,61}[a-zA-Z0-9])?$`)
@@ -41,15 +44,26 @@ func isFQDN(s string) bool {
 	return true
 }
 
-// isPattern reports whether a text is a DNS name, "*", or "*.suffix".
+// isPattern reports whether a text is a DNS name, "*", "*.suffix", or one whose first label begins with a star.
 func isPattern(s string) bool {
-	if s == "*" {
-		return true
+	rest, wild := strings.CutPrefix(s, "*")
+	if !wild || rest == "" {
+		return wild || isFQDN(s)
 	}
-	if rest, ok := strings.CutPrefix(s, "*."); ok {
-		return isFQDN(rest)
+	if partial := rest[0] != '.'; partial {
+		return strings.IndexByte(s+".", '.') <= maxLabel && isFQDN(strings.TrimPrefix(rest, "-"))
 	}
-	return isFQDN(s)
+	return isFQDN(rest[1:])
+}
+
+// isPartial reports whether a pattern's star is a part of a label only, as in "*-eu.example.com".
+func isPartial(pattern string) bool {
+	return len(pattern) > 1 && pattern[0] == '*' && pattern[1] != '.'
+}
+
+// whole refuses a star that is a part of a label only.
+func (c *checker) whole(pattern string) bool {
+	return c.unless(!isPartial(pattern), CodeHost, "%q has a star that is no whole label: write \"*.suffix\"", pattern)
 }
 
 func isAddress(s string) bool {

@@ -27,6 +27,9 @@ func serviceEntry(c *checker, s *networking.ServiceEntry) {
 			if !strings.Contains(h, ".") {
 				at.warn(CodeHost, "%q has no domain: sidecars may take it for a Service of their own namespace", h)
 			}
+			if isPartial(h) && len(s.Addresses) == 0 && slices.ContainsFunc(s.Ports, func(p *networking.ServicePort) bool { return model.Opening(p.GetProtocol(), false) == "TLS" }) {
+				at.warn(CodeIneffective, "proxies match server names by whole labels: connections of TLS are not told by this one; write \"*.suffix\"")
+			}
 		}
 	}
 	cidr := addresses(c, s.Addresses)

@@ -119,7 +119,7 @@ func importHost(c *checker, h string) {
 	}
 	bare := strings.TrimPrefix(namespace, "~") // "~" excludes
 	c.unless(namespace == "~" || bare == "*" || bare == "." || nameLabel.MatchString(bare), CodeName, "%q is not a namespace, \".\", \"*\" or \"~\"", namespace)
-	if c.unless(isPattern(host), CodeHost, "%q is not a host: write a DNS name or \"*.suffix\"", host) {
+	if c.unless(isPattern(host), CodeHost, "%q is not a host: write a DNS name or \"*.suffix\"", host) && c.whole(host) {
 		c.domain(host)
 	}
 }

@@ -114,15 +114,12 @@ func wider(list once[string], host string) string {
 	if host != "*" && list["*"] {
 		return "*"
 	}
-	for rest := strings.TrimPrefix(host, "*."); ; {
-		_, after, more := strings.Cut(rest, ".")
-		if !more {
-			return ""
-		}
-		if rest = after; list["*."+rest] {
-			return "*." + rest
+	for i := range host {
+		if wide := "*" + host[i:]; wide != host && list[wide] {
+			return wide
 		}
 	}
+	return ""
 }
 
 // delegate checks a VirtualService without hosts.
@@ -172,6 +169,9 @@ func tlsRoute(c *checker, t *networking.TLSRoute, hosts []string) {
 				s.warn(CodeHost, "an address is no server name: clients do not send it")
 			case s.host(sni):
 				s.unless(len(hosts) == 0 || slices.ContainsFunc(hosts, func(h string) bool { return covers(h, sni) }), CodeHost, "%q is among none of the VirtualService's hosts: add it there", sni)
+				if isPartial(sni) {
+					s.warn(CodeIneffective, "proxies match server names by whole labels: no connection has this one; write \"*.suffix\"")
+				}
 			}
 		}
 		subnets(at, m.GetDestinationSubnets())

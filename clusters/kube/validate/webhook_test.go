@@ -220,8 +220,9 @@ var table = func() (out []meant) {
 		{`^DestinationRule refused here: .*portLevelSettings\[\]\.port\.number (Duplicate|InvalidPort)`, "settings of a port that can't be, and two for one port"},
 		{`^DestinationRule warned of there: outlier detection policy must be provided for failover`, "zone-aware failover needs none here"},
 
-		{`^(VirtualService|ServiceEntry|DestinationRule) refused here: (hosts\[\]|host) InvalidHost`, "partial wildcards are not served"},
+		{`^(VirtualService|ServiceEntry|DestinationRule) refused here: (hosts\[\]|host) InvalidHost`, "a host that is a number is read as an address"},
 		{`^VirtualService refused here: .*(destination|mirror|sniHosts\[\])(\.host)? InvalidHost`, "the same"},
+		{`^ServiceEntry warned of there: partial wildcard _ not allowed`, "such hosts are served; that TLS does not tell them is warned of"},
 		{`^VirtualService refused here: (\w+\[\]\.match\[\]\.)?gateways\[\] InvalidName`, "the webhook looks at no name behind one without namespace"},
 		{`^VirtualService refused here: http\[\] Exclusive`, "a route that delegates does nothing else"},
 		{`^VirtualService refused here: http\[\]\.delegate Required`, "there is nothing without name"},
