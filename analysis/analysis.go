@@ -33,6 +33,9 @@ const (
 	CodeIneffective     = "Ineffective"     // the field does nothing beside others that there are
 	CodeNoRoutes        = "NoRoutes"        // a server of a Gateway for which no VirtualService has routes
 	CodePortConflict    = "PortConflict"    // two servers can't share a port
+	CodeNoWorkload      = "NoWorkload"      // no workload of a service has the labels of a selector
+	CodeRefusedTLS      = "RefusedTLS"      // workloads demand other TLS than the rule has proxies speak
+	CodeAddressTaken    = "AddressTaken"    // a Service has the address of a ServiceEntry
 	CodeHostTaken       = "HostTaken"       // another server with TLS has the host at the port
 )
 
@@ -53,7 +56,7 @@ func Offline(pc *pushcontext.PushContext) []Finding {
 }
 
 func (a *analysis) all() []Finding {
-	for _, look := range []func(){a.objects, a.conflicts, a.virtualServices, a.destinationRules, a.gateways, a.sidecars, a.providers, a.services, a.federated} {
+	for _, look := range []func(){a.objects, a.conflicts, a.virtualServices, a.destinationRules, a.gateways, a.sidecars, a.selectors, a.addresses, a.providers, a.services, a.federated} {
 		look()
 	}
 	slices.SortFunc(a.found, compare)

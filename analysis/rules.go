@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -41,6 +42,7 @@ func (a *analysis) destinationRules() {
 			continue
 		}
 		a.ruledPorts(c, spec, services)
+		a.strict(c, spec, services)
 		for i, s := range spec.Subsets {
 			if len(s.Labels) > 0 && !slices.ContainsFunc(services, func(v *pushcontext.ServiceView) bool { return hasEndpoint(v, s.Labels) }) {
 				a.add(c.Source, model.Finding{Code: CodeEmptySubset, Severity: model.SeverityWarning, Field: fmt.Sprintf("subsets[%d].labels", i),
@@ -85,6 +87,10 @@ func (a *analysis) gateways() {
 			a.add(g.Source, model.Finding{Code: CodeNoRoutes, Severity: model.SeverityInfo, Field: field,
 				Message: "no VirtualService has routes for it: requests are answered with 404, connections closed; bind one to " + g.Name()})
 		}
+		if n := g.Spec.GetPort().GetNumber(); a.proxysOwn(n) {
+			a.add(g.Source, model.Finding{Code: CodePortConflict, Severity: model.SeverityError, Field: field + ".port",
+				Message: fmt.Sprintf("port %d is the proxy's own, so the server is not served, but where the router's Service has another targetPort for it: use another port", n)})
+		}
 		at := gatewayPlace{labelsText(g.Selector), g.Spec.Bind, g.Spec.GetPort().GetNumber()}
 		if speaks(g.Spec) == "TLS" {
 			a.taken(g, field, taken, at)
@@ -99,6 +105,12 @@ func (a *analysis) gateways() {
 				Message: fmt.Sprintf("%s speaks %s at port %d of the same routers, this one %s: it is not served; use another port", other.Source.Object, x, at.port, y)})
 		}
 	}
+}
+
+// proxysOwn reports whether proxies listen at a port for themselves: for intercepted connections, metrics and health.
+func (a *analysis) proxysOwn(port uint32) bool {
+	m := a.pc.Mesh.Config
+	return slices.Contains([]uint32{uint32(cmp.Or(m.GetProxyListenPort(), 15001)), uint32(cmp.Or(m.GetProxyInboundListenPort(), 15006)), 15020, 15021, 15090}, port)
 }
 
 // passthrough tells of servers between networks that are too many.
