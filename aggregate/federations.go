@@ -183,17 +183,9 @@ func federatedPorts(spec *api.FederatedServiceSpec) (out []model.Port, open []st
 	return out, open
 }
 
-// federatedProtocol reads the words that registries use, too; one that is not known is left to proxies to detect.
+// federatedProtocol leaves a protocol that is not known to proxies to detect.
 func federatedProtocol(word string) model.Protocol {
-	switch word = strings.ToLower(word); word {
-	case "tri", "triple": // of Dubbo 3: gRPC on the wire
-		return model.ProtocolGRPC
-	case "grpcs":
-		return model.ProtocolHTTPS
-	case "dubbo":
-		return model.ProtocolTCP
-	}
-	p, _ := model.ParseProtocol(word)
+	p, _ := model.RegistryProtocol(strings.ToLower(word))
 	return p
 }
 

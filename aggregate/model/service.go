@@ -34,6 +34,22 @@ func ParseProtocol(word string) (p Protocol, known bool) {
 	return Protocol(i + 1), i >= 0
 }
 
+// RegistryProtocol reads the lower-case words that registries of services use besides those of ParseProtocol: names of RPC frameworks, as their
+// clients register them, and "auto".
+func RegistryProtocol(word string) (p Protocol, known bool) {
+	switch word {
+	case "auto":
+		return ProtocolUnknown, true
+	case "tri", "triple": // of Dubbo 3: gRPC on the wire
+		return ProtocolGRPC, true
+	case "grpcs":
+		return ProtocolHTTPS, true
+	case "dubbo":
+		return ProtocolTCP, true
+	}
+	return ParseProtocol(word)
+}
+
 // String gives the lower-case name as port names use it; "auto" for ProtocolUnknown.
 func (p Protocol) String() string { return protocolNames[p] }
 

@@ -45,26 +45,11 @@ func (c *converter) listening(name string, number uint16, word, host string, i *
 	word = strings.ToLower(cmp.Or(word, i.Metadata[c.spec.Ports.ProtocolKey], given.Protocol, c.spec.Ports.Protocol))
 	l := listening{number: number}
 	var known bool
-	if l.protocol, known = protocol(word); !known {
+	if l.protocol, known = model.RegistryProtocol(word); !known {
 		l.protocol, l.unknown = model.ProtocolTCP, word
 	}
 	l.port = cmp.Or(name, l.protocol.String())
 	return l
-}
-
-// protocol reads the words that registries use.
-func protocol(word string) (p model.Protocol, known bool) {
-	switch word {
-	case "auto":
-		return model.ProtocolUnknown, true
-	case "triple", "tri": // of Dubbo 3: gRPC on the wire
-		return model.ProtocolGRPC, true
-	case "grpcs":
-		return model.ProtocolHTTPS, true
-	case "dubbo":
-		return model.ProtocolTCP, true
-	}
-	return model.ParseProtocol(word)
 }
 
 // chosenPorts are a service's ports, and what they are made of.

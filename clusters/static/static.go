@@ -83,16 +83,12 @@ func (r *Registry) service() *model.Service {
 // protocol is what a proxy's clients speak: with TLS it is the proxy that adds that.
 func protocol(word string) model.Protocol {
 	switch word {
-	case "auto":
-		return model.ProtocolUnknown
 	case "https":
 		return model.ProtocolHTTP
-	case "grpcs", "tri", "triple":
+	case "grpcs":
 		return model.ProtocolGRPC
-	case "dubbo":
-		return model.ProtocolTCP
 	}
-	p, known := model.ParseProtocol(word)
+	p, known := model.RegistryProtocol(word)
 	if !known {
 		return model.ProtocolTCP
 	}
