@@ -30,7 +30,7 @@ servers = ISTHMUS_ENVOY="$$($(setup) envoy)"; ISTHMUS_ETCD="$$($(setup) etcd)"; 
 .PHONY: help build check test soak oracle demo bench bench-registries fuzz cover clean modules lint-fmt lint-vet lint-static lint-imports
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 build: modules ## build bin/isthmus
 	@$(setup) waiting "building bin/isthmus" go build -ldflags '$(ldflags)' -o bin/isthmus ./cmd/isthmus
