@@ -31,7 +31,7 @@ func findingCodes() []findingCode {
 		{validate.CodeLabels, "labels are not ones that Kubernetes allows"},
 		{validate.CodeExclusive, "fields exclude each other"},
 		{validate.CodeDuplicate, "the same thing is said twice"},
-		{validate.CodeUnreachable, "a rule is hidden by an earlier one"},
+		{validate.CodeUnreachable, "a rule is hidden by an earlier one, or no request can match it"},
 		{validate.CodeDeprecated, "a field has a successor"},
 		{validate.CodeIneffective, "a setting does nothing where it is"},
 		{validate.CodeTooMany, "more is wrong than is told"},

@@ -174,6 +174,7 @@ func httpMatch(c *checker, m *networking.HTTPMatchRequest) {
 	if m.Uri.GetPrefix() != "" || !isPrefixMatch(m.Uri) { // an empty one is one of all paths
 		stringMatch(c.at("uri"), m.Uri)
 	}
+	impossible(c, m)
 	stringMatch(c.at("scheme"), m.Scheme)
 	stringMatch(c.at("method"), m.Method)
 	stringMatch(c.at("authority"), m.Authority)
@@ -316,7 +317,7 @@ func retries(c *checker, r *networking.HTTPRetry) {
 		if n, err := strconv.Atoi(on); err == nil && http.StatusText(n) != "" {
 			continue
 		}
-		c.at("retryOn").unless(slices.Contains(retryOn, on), CodeName, "%q is not a condition on which a request is tried again: they are %s", on, strings.Join(retryOn, ", "))
+		c.at("retryOn").unless(slices.Contains(retryOn, on), CodeValue, "%q is not a condition on which a request is tried again: they are %s", on, strings.Join(retryOn, ", "))
 	}
 }
 
@@ -375,7 +376,7 @@ func cors(c *checker, p *networking.CorsPolicy) {
 		stringMatch(at, o)
 	}
 	for i, m := range p.AllowMethods {
-		c.item("allowMethods", i).unless(m == "*" || slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"}, m), CodeName, "%q is not a method of HTTP", m)
+		c.item("allowMethods", i).unless(m == "*" || slices.Contains(methods(), m), CodeValue, "%q is not a method of HTTP", m)
 	}
 	for _, l := range []struct {
 		field string

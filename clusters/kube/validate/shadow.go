@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 
@@ -44,7 +45,7 @@ func takes(a, b *networking.HTTPMatchRequest) bool {
 }
 
 func takesURI(a, b *networking.HTTPMatchRequest) bool {
-	if a.Uri == nil {
+	if allPaths(a.Uri) {
 		return true
 	}
 	if b.Uri == nil || b.IgnoreUriCase && !a.IgnoreUriCase {
@@ -100,11 +101,45 @@ func matchesAll(h *networking.HTTPRoute) bool {
 		return true
 	}
 	return slices.ContainsFunc(h.Match, func(m *networking.HTTPMatchRequest) bool {
-		if prefix, ok := m.GetUri().GetMatchType().(*networking.StringMatch_Prefix); ok && prefix.Prefix == "/" || m.GetUri() == nil {
+		if allPaths(m.GetUri()) {
 			rest := proto.CloneOf(m)
 			rest.Uri, rest.Name, rest.StatPrefix, rest.IgnoreUriCase = nil, "", "", false
 			return proto.Equal(rest, &networking.HTTPMatchRequest{})
 		}
 		return false
 	})
+}
+
+// allPaths reports whether a condition is one of all paths. Regular expressions are for whole paths.
+func allPaths(m *networking.StringMatch) bool {
+	switch x := m.GetMatchType().(type) {
+	case *networking.StringMatch_Prefix:
+		return x.Prefix == "/"
+	case *networking.StringMatch_Regex:
+		return strings.TrimPrefix(strings.TrimSuffix(strings.TrimPrefix(x.Regex, "^"), "$"), "/") == ".*"
+	}
+	return m == nil
+}
+
+// impossible warns of conditions that no request fulfils.
+func impossible(c *checker, m *networking.HTTPMatchRequest) {
+	for _, path := range []string{m.Uri.GetExact(), m.Uri.GetPrefix()} {
+		switch i := strings.IndexAny(path, "?#"); {
+		case path == "" || path == "*": // that of OPTIONS for the whole server
+		case path[0] != '/':
+			c.at("uri").warn(CodeUnreachable, "no request matches it, for paths begin with a slash: write %q", "/"+path)
+		case i >= 0 && path[i] == '?':
+			c.at("uri").warn(CodeUnreachable, "no request matches it, for the path ends where the query begins: leave %q out, and use queryParams", path[i:])
+		case i >= 0:
+			c.at("uri").warn(CodeUnreachable, "no request matches it, for clients send no fragments: leave %q out", path[i:])
+		}
+	}
+	if is, be := m.Method.GetExact(), strings.ToUpper(m.Method.GetExact()); is != be && slices.Contains(methods(), be) {
+		c.at("method").warn(CodeUnreachable, "no request matches it, for the case of methods counts: write %s", be)
+	}
+}
+
+// methods are those of HTTP.
+func methods() []string {
+	return []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace}
 }

@@ -18,6 +18,7 @@ const (
 	CodeRequired    = "Required"          // a field is missing
 	CodeHost        = "InvalidHost"       // not a DNS name, an address, or a pattern that may stand there
 	CodeName        = "InvalidName"       // not a name as Kubernetes has them
+	CodeValue       = "InvalidValue"      // none of the words that a field may have
 	CodePort        = "InvalidPort"       // not a port, or two of one number or name
 	CodeProtocol    = "InvalidProtocol"   // not a protocol, or none that goes with the rest
 	CodeAddress     = "InvalidAddress"    // not an address or range
@@ -29,7 +30,7 @@ const (
 	CodeLabels      = "InvalidLabels"     // not labels
 	CodeExclusive   = "Exclusive"         // fields that exclude each other
 	CodeDuplicate   = "Duplicate"         // the same thing twice
-	CodeUnreachable = "Unreachable"       // a rule that an earlier one hides
+	CodeUnreachable = "Unreachable"       // a rule that an earlier one hides, or that no request can match
 	CodeDeprecated  = "Deprecated"        // a field with a successor
 	CodeIneffective = "Ineffective"       // a setting that does nothing where it is
 	CodeTooMany     = "TooManyFindings"   // more is wrong than is told
