@@ -252,6 +252,7 @@ type sink struct {
 	replaces int
 	puts     int
 	status   model.Status
+	statuses int
 	changed  chan struct{}
 }
 
@@ -292,6 +293,7 @@ func (s *sink) Put(events ...model.Event) {
 func (s *sink) Status(st model.Status) {
 	defer s.enter()()
 	s.status = st
+	s.statuses++
 }
 
 // told is how often rows were given.

@@ -32,6 +32,8 @@ type run struct {
 	began    time.Time
 	retry    time.Time    // when the next of those with a problem may be due
 	said     model.Status // last
+	untold   bool         // there may be more to say
+	quiet    time.Time    // until then what is read is not told
 	wake     *time.Timer  // for what is done at a time
 }
 
@@ -50,8 +52,9 @@ type scopeState struct {
 	listed    bool            // there was a list
 	index     uint64          // of the last one
 	err       error           // why there is none now
+	count     int             // of services
 	more      int             // services beyond the limit
-	odd       []model.Problem // names that can't be asked for, sorted
+	odd       []model.Problem // names that can't be asked for, as many as are listed
 	trouble   string          // what is wrong with all of it
 	since     time.Time       // when that began
 	queue     []*service      // to be read on demand, in order
@@ -151,10 +154,14 @@ func (r *run) turn(ctx context.Context) bool {
 	select {
 	case e := <-r.events:
 		e.apply(ctx, r)
-		r.tell(ctx)
+		if _, one := e.(reading); one && time.Now().Before(r.quiet) {
+			r.untold = true
+		} else {
+			r.tell(ctx)
+		}
 	case <-r.wake.C:
-		if !r.synced {
-			r.tell(ctx) // nothing is waited for any more
+		if r.untold || !r.synced { // then nothing is waited for any more
+			r.tell(ctx)
 		}
 	case <-ctx.Done():
 		return false
@@ -164,11 +171,18 @@ func (r *run) turn(ctx context.Context) bool {
 	return true
 }
 
-// tell tells what is known, and follows it.
+// tell tells what is known, and follows it. If much is in trouble, what is read next waits for a while with that: all of it is looked
+// through to say how things stand.
 func (r *run) tell(ctx context.Context) {
 	r.publish(time.Now())
 	r.assign(ctx)
+	began := time.Now()
 	r.report()
+	r.untold, r.quiet = false, time.Time{}
+	if len(r.troubled) > maxListed {
+		now := time.Now()
+		r.quiet = now.Add(max(scan, restful*now.Sub(began)))
+	}
 }
 
 // stop ends what can be ended one by one.
@@ -245,12 +259,7 @@ func (r *run) wanted(s *scopeState, names map[string][]string) []string {
 	}
 	slices.Sort(out)
 	s.leaveOut(odd)
-	others := 0
-	for k := range r.services {
-		if k.scope != s {
-			others++
-		}
-	}
+	others := len(r.services) - s.count
 	room := min(max(int(r.opts.Spec.Limits.MaxServices)-others, 0), len(out))
 	s.more = len(out) - room
 	return out[:room]
@@ -265,6 +274,7 @@ func (r *run) know(s *scopeState, name string) {
 	}
 	v := &service{scope: s, name: name, kick: make(chan struct{}, 1)}
 	r.services[k] = v
+	s.count++
 	r.assigned = false
 	if r.synced && s.trouble != "" {
 		r.isLate(v)
@@ -300,6 +310,7 @@ func (r *run) forget(k serviceKey) (key string) {
 	}
 	s.scope.queue = slices.DeleteFunc(s.scope.queue, func(q *service) bool { return q == s })
 	delete(r.services, k)
+	s.scope.count--
 	delete(r.troubled, s)
 	r.opts.Before.Note(s.scope.scope, s.name, nil)
 	r.assigned = false

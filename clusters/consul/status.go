@@ -3,12 +3,14 @@ package consul
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 )
+
+// maxListed is how many problems a status names.
+const maxListed = 100
 
 // silent reports whether there is no contact with the scope.
 func (s *scopeState) silent() bool { return lost(s.err) }
@@ -74,7 +76,7 @@ func (r *run) trouble(s *scopeState, o *standing) string {
 	switch {
 	case s.err != nil:
 		return s.err.Error()
-	case !r.synced && o.hidden > 0 && o.hidden == o.troubled && o.troubled == r.known(s):
+	case !r.synced && o.hidden > 0 && o.hidden == o.troubled && o.troubled == s.count:
 		return errNothing.text
 	case o.seen > 0:
 		return fmt.Sprintf("the token may not see %d services that were seen before: what was known of them stays", o.seen)
@@ -84,25 +86,17 @@ func (r *run) trouble(s *scopeState, o *standing) string {
 	return ""
 }
 
-// known is how many services of a scope there are.
-func (r *run) known(of *scopeState) (n int) {
-	for k := range r.services {
-		if k.scope == of {
-			n++
-		}
-	}
-	return n
-}
-
 // problems are those of scopes, if others are live, and of services.
 func (r *run) problems(live bool) (out []model.Problem) {
 	for _, s := range r.scopes {
 		if s.trouble != "" && live {
-			out = append(out, model.Problem{Item: cmp.Or(s.String(), s.convert.dc), Reason: "what is known of it stays as it was: " + s.trouble, Since: s.since})
+			reason := "what is known of it stays as it was: " + s.trouble
+			out = append(out, model.Problem{Item: cmp.Or(s.String(), s.convert.dc), Reason: reason, Since: s.since, Broad: true})
 		}
 		out = append(out, s.odd...)
 		if s.more > 0 {
-			out = append(out, model.Problem{Item: "limits.maxServices", Reason: fmt.Sprintf("%d services are not read: there are more than that", s.more), Since: r.began})
+			reason := fmt.Sprintf("%d services are not read: there are more than that", s.more)
+			out = append(out, model.Problem{Item: "limits.maxServices", Reason: reason, Since: r.began, Broad: true})
 		}
 	}
 	for v := range r.troubled {
@@ -110,10 +104,7 @@ func (r *run) problems(live bool) (out []model.Problem) {
 			out = append(out, v.problem)
 		}
 	}
-	slices.SortFunc(out, func(a, b model.Problem) int {
-		return cmp.Or(strings.Compare(a.Item, b.Item), strings.Compare(a.Reason, b.Reason))
-	})
-	return out
+	return model.ListProblems(time.Now(), out, r.said.Problems, maxListed)
 }
 
 // shares reports whether a service can't be read for the reason that nothing of its scope can.
@@ -125,13 +116,9 @@ func notRead(err error) string { return "not read: " + err.Error() }
 
 // say gives a status that is not the last one.
 func (r *run) say(s model.Status) {
-	s.Since = r.said.Since
-	if s.State != r.said.State {
-		s.Since = time.Now()
+	s.Since = time.Now()
+	if next, news := s.Follow(r.said); news {
+		r.said = next
+		r.pub.Status(next)
 	}
-	if s.State == r.said.State && s.Err == r.said.Err && slices.Equal(s.Problems, r.said.Problems) {
-		return
-	}
-	r.said = s
-	r.pub.Status(s)
 }

@@ -38,6 +38,9 @@ func (r *run) pace(now time.Time) {
 	if left := r.began.Add(grace).Sub(now); !r.synced && left > 0 {
 		next = min(next, left)
 	}
+	if r.untold {
+		next = min(next, max(r.quiet.Sub(now), 0))
+	}
 	r.wake.Reset(next)
 }
 
