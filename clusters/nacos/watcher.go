@@ -29,8 +29,11 @@ type watcher struct {
 	published bool // Replace was called
 	protected int  // services of which the server says that all instances are healthy, since too few are
 	status    model.Status
-	full      model.Problem // there are more services than there may be
-	told      bool          // status and problems are as they were reported
+	full      model.Problem         // there are more services than there may be
+	troubled  map[*service]struct{} // those with a problem
+	said      []model.Problem       // the problems that were reported
+	told      bool                  // status and problems are as they were reported
+	quiet     time.Time             // until then new problems are not
 
 	// What follows belongs to one session.
 	session   *session
@@ -74,7 +77,7 @@ type service struct {
 func newWatcher(s settings, pub publisher, m *metrics) *watcher {
 	w := &watcher{
 		settings: s, pub: pub, log: s.log, metrics: m,
-		scopes: map[scope]*names{}, services: map[serviceName]*service{}, dirty: map[serviceName]time.Time{}, todo: newQueue(),
+		scopes: map[scope]*names{}, services: map[serviceName]*service{}, troubled: map[*service]struct{}{}, dirty: map[serviceName]time.Time{}, todo: newQueue(),
 	}
 	for _, sc := range s.scopes {
 		w.scopes[sc] = &names{scope: sc}
@@ -139,7 +142,7 @@ func (w *watcher) flush() {
 		w.synced()
 	}
 	w.publish()
-	if !w.told {
+	if !w.told && !w.clock().Before(w.quiet) {
 		w.report()
 	}
 }
@@ -246,7 +249,7 @@ func (w *watcher) forget(svc *service) {
 	w.before.Note(svc.name.scope(), svc.name.name, nil)
 	w.todo.drop(svc.name)
 	w.later.drop(svc.name)
-	w.clearProblem(&svc.problem)
+	w.content(svc)
 	if w.published {
 		w.pub.Delete(svc.name.String())
 	}

@@ -124,9 +124,9 @@ func (w *watcher) listed(n *names, begun time.Time, list []string, err error) {
 
 // again asks for services that could not be read.
 func (w *watcher) again(sc scope) {
-	for n, svc := range w.services {
-		if n.scope() == sc && svc.problem.Reason != "" {
-			w.todo.add(task{kind: subscribe, service: n})
+	for svc := range w.troubled {
+		if svc.name.scope() == sc {
+			w.todo.add(task{kind: subscribe, service: svc.name})
 		}
 	}
 }
@@ -239,14 +239,14 @@ func (w *watcher) subscribed(svc *service, asked int, info *serviceInfo, err err
 		svc.failures = 0
 		w.fresh(svc, asked, info)
 		w.settle(svc)
-		w.clearProblem(&svc.problem)
+		w.content(svc)
 		return
 	}
 	svc.failures++
 	if lasting(err) || svc.failures >= settleTries {
 		w.settle(svc)
 		w.recall(svc)
-		w.setProblem(&svc.problem, svc.name.String(), "it can't be read: "+err.Error())
+		w.complain(svc, "it can't be read: "+err.Error())
 	}
 	pause := w.pause(svc.failures, err)
 	if w.scopes[svc.name.scope()].unread { // when its list can be read, so most likely can it
@@ -360,6 +360,9 @@ func (w *watcher) wakeAt() time.Time {
 	at := w.later.first
 	if next := w.round.next; !next.IsZero() && (at.IsZero() || next.Before(at)) {
 		at = next
+	}
+	if !w.told && (at.IsZero() || w.quiet.Before(at)) {
+		at = w.quiet
 	}
 	if at.IsZero() {
 		at = w.clock().Add(time.Hour)
