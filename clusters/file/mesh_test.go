@@ -81,10 +81,10 @@ func TestMeshBadFileKeepsLastGood(t *testing.T) {
 	s.waitTrust(t, "one")
 	for text, reason := range map[string]string{
 		"trustDomain: two\n  x: y\n":                                  "mapping values",
-		"trustDomain: [two]\n":                                        "invalid value for string field",
+		"trustDomain: [two]\n":                                        "trustDomain: it is a text, not a list",
 		"outboundTrafficPolicy: {mode: MAGIC}\n":                      "MAGIC",
-		"just text\n":                                                 "unexpected token",
-		"trustDomain: two\ntrustDomain: three\n":                      "already set",
+		"just text\n":                                                 "it is an object with the fields",
+		"trustDomain: two\ntrustDomain: three\n":                      `"trustDomain" is there twice`,
 		"trustDomain: two\nproxyListenPort: 70000\n":                  "proxyListenPort: 70000 is not a port",
 		"trustDomain: two\nproxyInboundListenPort: -1\n":              "proxyInboundListenPort: -1 is not a port",
 		"trustDomain: two\nproxyListenPort: 15006\n":                  "proxyListenPort: 15006 is both",

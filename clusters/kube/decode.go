@@ -135,10 +135,26 @@ func (d *decoder) caught() {
 
 var yamlLine = regexp.MustCompile(`line (\d+): `)
 
+// keyTwice is the parser's complaint of a key that is there already.
+var keyTwice = regexp.MustCompile(`^(line \d+: )key "(.*?)" already set in map`)
+
+// betweenObjects says what is likely missing where a key that every object has is there twice.
+func betweenObjects(key string) string {
+	switch key {
+	case "apiVersion", "kind", "metadata", "spec":
+		return ": if another object begins here, a line '---' must be before it"
+	}
+	return ""
+}
+
 // yamlError takes the line (relative to the document, 0 if unknown) out of the parser's message.
 func yamlError(err error) (int, string) {
 	msg := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
 	msg = strings.Join(strings.Fields(strings.TrimPrefix(msg, "yaml: ")), " ")
+	msg = strings.TrimPrefix(msg, "unmarshal errors: ")
+	if m := keyTwice.FindStringSubmatch(msg); m != nil {
+		msg = m[1] + strconv.Quote(m[2]) + " is there twice" + betweenObjects(m[2])
+	}
 	m := yamlLine.FindStringSubmatchIndex(msg)
 	if m == nil {
 		return 0, msg

@@ -49,7 +49,7 @@ func TestDecode(t *testing.T) {
 		"list":             {in: "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Node, metadata: {name: m}}\n- {apiVersion: v1, kind: Pod, metadata: {name: p, namespace: x}}", items: []string{"1 Node//m", "1 Pod/x/p"}},
 		"typed list":       {in: "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: p}", items: []string{"1 Pod/default/p"}},
 		"bad YAML":         {in: fmt.Sprintf(pod, "a") + "---\napiVersion: v1\nkind: Pod\n  bad: indent\n", items: []string{"1 Pod/default/a"}, faults: []string{"7 mapping values are not allowed in this context"}},
-		"key twice":        {in: "apiVersion: v1\nkind: Pod\nkind: Pod\n", faults: []string{`3 unmarshal errors: key "kind" already set in map`}},
+		"key twice":        {in: "apiVersion: v1\nkind: Pod\nkind: Pod\n", faults: []string{`3 "kind" is there twice: if another object begins here, a line '---' must be before it`}},
 		"not an object":    {in: "just text", faults: []string{"1 want an object, not a text"}},
 		"no kind":          {in: "apiVersion: v1\nmetadata: {name: x}", faults: []string{"1 has no apiVersion or no kind"}},
 		"no name":          {in: "apiVersion: v1\nkind: Pod", faults: []string{"1 Pod: metadata.name: it is empty"}},
