@@ -40,11 +40,12 @@ func delegateName(d *networking.Delegate, namespace string) string {
 // leaves its place empty.
 func (r *route) delegate(delegates map[string]*model.Config, m *mesh) {
 	var out []*networking.HTTPRoute
+	var origins []int
 	specs := map[*model.Config]*networking.VirtualService{} // of delegates, complete
 	for i, h := range r.Spec.Http {
 		d := h.GetDelegate()
 		if d == nil {
-			out = append(out, h)
+			out, origins = append(out, h), append(origins, -1)
 			continue
 		}
 		name := delegateName(d, r.Namespace)
@@ -66,12 +67,18 @@ func (r *route) delegate(delegates map[string]*model.Config, m *mesh) {
 			r.unused(i, c.Source, "it delegates to a VirtualService that is not exported to its namespace")
 			continue
 		}
-		if !slices.ContainsFunc(r.Delegates, func(s model.Source) bool { return sameSource(&s, &c.Source) }) {
+		at := slices.IndexFunc(r.Delegates, func(s model.Source) bool { return sameSource(&s, &c.Source) })
+		if at < 0 {
+			at = len(r.Delegates)
 			r.Delegates = append(r.Delegates, c.Source)
 		}
-		out = append(out, r.merge(i, h, c, spec.Http)...)
+		taken := r.merge(i, h, c, spec.Http)
+		out, origins = append(out, taken...), append(origins, slices.Repeat([]int{at}, len(taken))...)
 	}
 	r.Spec.Http = out
+	if len(r.Delegates) > 0 {
+		r.Origins = origins
+	}
 }
 
 // unused notes that a route is left out.

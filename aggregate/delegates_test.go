@@ -139,6 +139,9 @@ func TestDelegatesFillInTheirRoot(t *testing.T) {
 	if d := cmp.Diff(want, v.Spec.Http, protocmp.Transform()); d != "" {
 		t.Error(d)
 	}
+	if v.Delegate(0) != &v.Delegates[0] || v.Delegate(1) != &v.Delegates[0] || v.Delegate(2) != nil || v.Delegate(3) != nil {
+		t.Errorf("routes are taken from %v", v.Origins)
+	}
 	if got := fmt.Sprint(v.Delegates[0].Object, destinationHosts(v)); got != "VirtualService/other/leaf [a.other.svc.cluster.local last.ns.svc.cluster.local m.ns.svc.cluster.local own.other.svc.cluster.local]" {
 		t.Error(got)
 	}
@@ -220,8 +223,8 @@ func TestDelegatesChange(t *testing.T) {
 			c := virtual("ns", "leaf", 0, leaf)
 			r.Put(keyOf(c), c)
 			pc := h.quiet()
-			if got := len(h.service("root").Shape.VirtualServices[0].Spec.Http); got != n {
-				t.Errorf("%d: %d routes", i, got)
+			if got := h.service("root").Shape.VirtualServices[0]; len(got.Spec.Http) != n || len(got.Origins) != n {
+				t.Errorf("%d: %d routes of %d", i, len(got.Spec.Http), len(got.Origins))
 			}
 			if pc.VirtualServices[0] != unrelated[0] || len(h.deltas) != 1 || len(h.deltas[0].Shape) != 1 {
 				t.Errorf("%d: %+v", i, h.deltas)

@@ -20,6 +20,7 @@ type VirtualService struct {
 	memo      Memo
 	Source    model.Source
 	Delegates []model.Source // VirtualServices whose routes were taken in, in order
+	Origins   []int          // of each HTTP route of Spec the place of its delegate in Delegates, -1 for its own; nil without Delegates
 	Namespace string
 	Created   time.Time
 	// Hosts are what the routes are for: a host, "*.suffix", "*-part.suffix" or "*", in lower case; short names are complete.
@@ -56,6 +57,14 @@ func (v *VirtualService) Derived() *Memo { return &v.memo }
 func (v *VirtualService) Bound(gateway string) bool {
 	_, ok := slices.BinarySearch(v.Gateways, gateway)
 	return ok
+}
+
+// Delegate gives the VirtualService that an HTTP route, by its place in Spec, was taken from; nil if it is its own.
+func (v *VirtualService) Delegate(route int) *model.Source {
+	if route >= len(v.Origins) || v.Origins[route] < 0 {
+		return nil
+	}
+	return &v.Delegates[v.Origins[route]]
 }
 
 // HostMatches reports whether a host, or all hosts of a pattern, are among those of another pattern: a host,

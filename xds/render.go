@@ -33,15 +33,8 @@ func (s *Server) Render(node *corev3.Node, types ...string) ([]Rendered, error) 
 	if pc == nil {
 		return nil, errNotReady
 	}
-	raw, err := proto.Marshal(node)
+	id, err := s.identify(node)
 	if err != nil {
-		return nil, fmt.Errorf("encode the node: %w", err)
-	}
-	id, err := parseNode(raw, s.opt.ClusterAliases)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.checkCluster(id); err != nil {
 		return nil, err
 	}
 	id.class.VHDS = id.vhds && id.class.Type == gen.Sidecar && s.virtualHosts()
@@ -66,6 +59,33 @@ func (s *Server) Render(node *corev3.Node, types ...string) ([]Rendered, error) 
 		}
 	}
 	return out, nil
+}
+
+// ClassOf gives the class that a proxy with this node is of at present.
+func (s *Server) ClassOf(node *corev3.Node) (gen.Class, error) {
+	pc := s.hub.Current()
+	if pc == nil {
+		return gen.Class{}, errNotReady
+	}
+	id, err := s.identify(node)
+	if err != nil {
+		return gen.Class{}, err
+	}
+	a := id.audience(pc, s.classes)
+	defer a.leave()
+	return a.class, nil
+}
+
+func (s *Server) identify(node *corev3.Node) (*identity, error) {
+	raw, err := proto.Marshal(node)
+	if err != nil {
+		return nil, fmt.Errorf("encode the node: %w", err)
+	}
+	id, err := parseNode(raw, s.opt.ClusterAliases)
+	if err != nil {
+		return nil, err
+	}
+	return id, s.checkCluster(id)
 }
 
 // selfCluster is the cluster of its own peers that an Envoy with self-discovery has from its start.

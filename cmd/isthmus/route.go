@@ -19,6 +19,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/output"
 	"github.com/isthmus-mesh/isthmus/xds/evaluate"
 )
@@ -59,10 +61,11 @@ one to the gateway. Resources are those that the hub has for a connected proxy o
 'isthmus render' makes. The proxy is named as there.
 
 The connection goes to the address that the URL's host has for the proxy, unless --to names another: where the host has
-none, an address that no service has. It is evaluated what routing depends on: not who may do what, and not retries.`,
+none, an address that no service has; and where the proxy listens if it intercepts nothing (INTERCEPTION_MODE NONE). It
+is evaluated what routing depends on: not who may do what, and not retries.`,
 		Example: `  isthmus route explain --proxy web-1.shop GET http://reviews/reviews/0
   isthmus route explain --proxy web-1.shop --header user=jason GET http://reviews.shop.svc.cluster.local/
-  isthmus route explain --dir examples/two-clusters --proxy client-east.demo GET http://hello.demo/
+  isthmus route explain --dir examples/two-clusters --proxy client-east.demo GET http://hello.demo:8000/
   isthmus route explain --proxy web-1.shop --tcp db.shop:3306
   isthmus route explain --proxy gateway-1.edge --to 10.0.0.7:8443 --sni shop.example.com GET https://shop.example.com/cart`,
 	}
@@ -110,14 +113,14 @@ func (k *routeExplain) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := k.direct(source, target, request); err != nil {
+	x, err := k.explain(c.Context(), source, target, request)
+	if err != nil {
 		return err
 	}
-	result := source.config().Evaluate(*request)
 	if k.format == output.JSON || k.format == output.YAML {
-		err = output.Encode(c.OutOrStdout(), k.format, explanation(request, result))
+		err = output.Encode(c.OutOrStdout(), k.format, x)
 	} else {
-		err = writeRoute(c.OutOrStdout(), request, result)
+		err = writeRoute(c.OutOrStdout(), x)
 	}
 	if err != nil {
 		return err
@@ -192,19 +195,33 @@ func isToken(s string) bool {
 	})
 }
 
-// direct says where the connection goes.
-func (k *routeExplain) direct(s proxySource, t target, r *evaluate.Request) error {
+// explain tells what becomes of the request, once it is known where the connection goes.
+func (k *routeExplain) explain(ctx context.Context, s proxySource, t target, r *evaluate.Request) (*routeExplanation, error) {
+	at := s.resolve(t, k.inbound)
+	r.Destination = netip.AddrPortFrom(at.addr, at.port)
 	if k.to != "" {
 		to, err := netip.ParseAddrPort(k.to)
 		if err != nil {
-			return usageError("--to %s: want IP:PORT", k.to)
+			return nil, usageError("--to %s: want IP:PORT", k.to)
 		}
 		r.Destination = to
-		return nil
 	}
-	addr, port := s.resolve(t, k.inbound)
-	r.Destination = netip.AddrPortFrom(addr, port)
-	return nil
+	result := s.config().Evaluate(*r)
+	if k.inbound {
+		demanded(s, r, result)
+	}
+	x := explanation(r, result)
+	if note := at.portNote(t.port); note != "" && k.to == "" {
+		x.Notes = append(x.Notes, note)
+	}
+	if s.router() && !k.inbound && slices.Contains([]evaluate.Kind{evaluate.NoListener, evaluate.NoRoute, evaluate.Closed}, result.Kind) {
+		all, err := s.gateways(ctx)
+		if err != nil {
+			return nil, err
+		}
+		x.Notes = append(x.Notes, serverNotes(all, t.port, r.Destination.Port())...)
+	}
+	return x, nil
 }
 
 // nowhere is the address of hosts that have none of their own: it is reserved for documentation (RFC 5737), so no service
@@ -214,8 +231,14 @@ var nowhere = netip.AddrFrom4([4]byte{198, 51, 100, 1})
 // proxySource is a proxy and what it is sent.
 type proxySource interface {
 	config() *evaluate.Config
+	router() bool
 	// resolve gives where a connection to a host goes, as the proxy sees it.
-	resolve(t target, inbound bool) (netip.Addr, uint16)
+	resolve(t target, inbound bool) reached
+	// strict reports whether the workload takes nothing but mutual TLS at an address, and by which PeerAuthentication; nil if that
+	// is not known.
+	strict(at netip.AddrPort) (by *model.ObjectKey, demanded bool)
+	// gateways are the servers that select the proxy, a router.
+	gateways(ctx context.Context) ([]debug.GatewayServer, error)
 	// trusted is an error if not all that was read is as it is written.
 	trusted() error
 }

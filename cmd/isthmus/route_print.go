@@ -14,7 +14,7 @@ import (
 // routeExplanation is what -o json prints.
 type routeExplanation struct {
 	Destination string         `json:"destination"` // "IP:PORT" that the connection goes to
-	Result      string         `json:"result"`      // cluster, redirect, direct, no route, closed, no listener
+	Result      string         `json:"result"`      // cluster, redirect, direct, no route, no listener; unavailable (503), closed or black hole
 	Steps       []routeStep    `json:"steps"`
 	Clusters    []routeCluster `json:"clusters,omitempty"`
 	Status      int            `json:"status,omitempty"`
@@ -24,6 +24,7 @@ type routeExplanation struct {
 	Timeout     string         `json:"timeout,omitempty"`
 	Faults      []string       `json:"faults,omitempty"`
 	Mirrors     []string       `json:"mirrors,omitempty"`
+	Notes       []string       `json:"notes,omitempty"` // what else may be the reason
 }
 
 type routeStep struct {
@@ -37,6 +38,7 @@ type routeCluster struct {
 	Cluster   string          `json:"cluster"`
 	Percent   float64         `json:"percent"`
 	Missing   bool            `json:"missing,omitempty"` // the proxy has no such cluster
+	Fails     string          `json:"fails,omitempty"`   // what becomes of its share: unavailable (503), closed or black hole
 	Endpoints []routeEndpoint `json:"endpoints,omitempty"`
 }
 
@@ -53,11 +55,17 @@ func explanation(r *evaluate.Request, x *evaluate.Result) *routeExplanation {
 		Destination: r.Destination.String(), Result: string(x.Kind), Steps: []routeStep{}, Status: x.Status, Location: x.Location, Path: x.Path,
 		Authority: x.Authority, Timeout: x.Timeout, Faults: x.Faults, Mirrors: x.Mirrors,
 	}
+	if x.Fails != "" {
+		out.Result = string(x.Fails)
+	}
+	if x.Fails == evaluate.Unavailable {
+		out.Status = unavailable
+	}
 	for _, s := range x.Steps {
 		out.Steps = append(out.Steps, routeStep{Step: s.What, Name: s.Name, Why: s.Why, Config: s.Config})
 	}
 	for _, c := range x.Clusters {
-		v := routeCluster{Cluster: c.Cluster, Percent: c.Percent, Missing: c.Missing}
+		v := routeCluster{Cluster: c.Cluster, Percent: c.Percent, Missing: c.Missing, Fails: string(c.Fails)}
 		for _, e := range c.Endpoints {
 			v.Endpoints = append(v.Endpoints, routeEndpoint{Address: e.Address, Health: e.Health, Priority: e.Priority, Weight: e.Weight, Locality: e.Locality})
 		}
@@ -66,9 +74,11 @@ func explanation(r *evaluate.Request, x *evaluate.Result) *routeExplanation {
 	return out
 }
 
+// unavailable is the status of requests that can't be sent on.
+const unavailable = 503
+
 // writeRoute prints the steps, what becomes of the request, and the endpoints.
-func writeRoute(w io.Writer, r *evaluate.Request, x *evaluate.Result) error {
-	e := explanation(r, x)
+func writeRoute(w io.Writer, e *routeExplanation) error {
 	fmt.Fprintf(w, "connection to %s\n\n", e.Destination)
 	t := &output.Table{Header: []string{"STEP", "NAME", "BECAUSE", "OBJECT"}}
 	for _, s := range e.Steps {
@@ -77,7 +87,8 @@ func writeRoute(w io.Writer, r *evaluate.Request, x *evaluate.Result) error {
 	if err := t.Write(w); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(w, "\n%s\n", outcome(e)); err != nil || len(e.Clusters) == 0 {
+	lines := append([]string{outcome(e)}, e.Notes...)
+	if _, err := fmt.Fprintf(w, "\n%s\n", strings.Join(lines, "\n")); err != nil || len(e.Clusters) == 0 {
 		return err
 	}
 	fmt.Fprintln(w)
@@ -100,14 +111,19 @@ func outcome(e *routeExplanation) string {
 	switch evaluate.Kind(e.Result) {
 	case evaluate.ToCluster:
 		b.WriteString("it is sent on")
+		writeLosses(&b, e)
 	case evaluate.Redirect:
 		fmt.Fprintf(&b, "it is answered with %d, to %s", e.Status, e.Location)
 	case evaluate.Direct:
 		fmt.Fprintf(&b, "it is answered with %d", e.Status)
 	case evaluate.NoRoute:
 		fmt.Fprintf(&b, "no route takes it: it is answered with %d", cmp.Or(e.Status, 404))
-	case evaluate.Closed:
-		b.WriteString("the connection is closed")
+	case evaluate.Kind(evaluate.Unavailable):
+		fmt.Fprintf(&b, "it fails: it is answered with %d, as there is nowhere to send it", unavailable)
+	case evaluate.Closed: // or evaluate.Cut
+		b.WriteString("it fails: the connection is closed")
+	case evaluate.Kind(evaluate.BlackHole):
+		b.WriteString("it fails: the connection is blackholed, which is to say closed")
 	case evaluate.NoListener:
 		b.WriteString("nothing listens there: the connection is refused")
 	default:
@@ -121,4 +137,18 @@ func outcome(e *routeExplanation) string {
 		}
 	}
 	return b.String()
+}
+
+// writeLosses says how many of the requests fail, if not all do.
+func writeLosses(b *strings.Builder, e *routeExplanation) {
+	lost := map[string]float64{}
+	for _, c := range e.Clusters {
+		lost[c.Fails] += c.Percent
+	}
+	if n := lost[string(evaluate.Unavailable)]; n > 0 {
+		fmt.Fprintf(b, "; %s%% of requests are answered with %d", strconv.FormatFloat(n, 'f', -1, 64), unavailable)
+	}
+	if n := lost[string(evaluate.Cut)] + lost[string(evaluate.BlackHole)]; n > 0 {
+		fmt.Fprintf(b, "; %s%% of connections are closed", strconv.FormatFloat(n, 'f', -1, 64))
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/bootstrap"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/xds/evaluate"
@@ -33,13 +34,17 @@ func (p *renderedProxy) config() *evaluate.Config { return p.sent }
 func (p *renderedProxy) trusted() error { return p.read.trusted() }
 
 // resolve implements proxySource.
-func (p *renderedProxy) resolve(t target, inbound bool) (netip.Addr, uint16) {
+func (p *renderedProxy) resolve(t target, inbound bool) reached {
 	if inbound || p.proxy.router {
 		in := p.read.pc.Instance(model.InstanceKey{Cluster: model.ClusterID(p.proxy.cluster), IP: p.proxy.ip})
-		return p.proxy.ip, endpointPort(in, t.port)
+		return reached{addr: p.proxy.ip, port: endpointPort(in, t.port)}
 	}
 	if ip, err := netip.ParseAddr(t.host); err == nil {
-		return ip, t.port
+		return reached{addr: ip, port: t.port}
+	}
+	out := reached{addr: nowhere, port: t.port}
+	if !p.sent.Intercepts() {
+		out.addr = listensAt(p.proxy.ip)
 	}
 	_, namespace, _ := cutLast(p.proxy.id, ".")
 	for _, host := range hostsMeant(t.host, namespace, p.read.opts.domain) {
@@ -48,7 +53,19 @@ func (p *renderedProxy) resolve(t target, inbound bool) (netip.Addr, uint16) {
 			continue
 		}
 		s := v.Resolve(&pushcontext.Reader{Cluster: model.ClusterID(p.proxy.cluster), Namespace: namespace, Scope: p.read.pc.ScopeOf(p.scope())})
-		if s == nil || s.Shape.AutoAddresses && p.proxy.node.Metadata.GetFields()["DNS_CAPTURE"].GetStringValue() != "true" {
+		if s == nil {
+			continue
+		}
+		if out.host == "" {
+			out.host = host
+			for _, port := range s.Shape.Ports {
+				out.ports = append(out.ports, port.Number)
+			}
+		}
+		if !p.sent.Intercepts() {
+			break
+		}
+		if s.Shape.AutoAddresses && p.proxy.node.Metadata.GetFields()["DNS_CAPTURE"].GetStringValue() != "true" {
 			continue
 		}
 		all := map[string][]string{}
@@ -58,10 +75,45 @@ func (p *renderedProxy) resolve(t target, inbound bool) (netip.Addr, uint16) {
 			}
 		}
 		if ip, ok := addressFor(all, p.proxy.cluster); ok {
-			return ip, t.port
+			out.addr = ip
+			break
 		}
 	}
-	return nowhere, t.port
+	return out
+}
+
+func (p *renderedProxy) router() bool { return p.proxy.router }
+
+// gateways implements proxySource.
+func (p *renderedProxy) gateways(context.Context) ([]debug.GatewayServer, error) {
+	class, err := p.read.xds.ClassOf(p.proxy.node)
+	if err != nil {
+		return nil, err
+	}
+	return debug.Gateways(p.read.pc, class), nil
+}
+
+// strict implements proxySource.
+func (p *renderedProxy) strict(at netip.AddrPort) (by *model.ObjectKey, demanded bool) {
+	for s := range p.read.pc.Services() {
+		for _, port := range s.Shape.Ports {
+			for _, l := range s.Port(port.Name) {
+				for _, e := range l.Endpoints {
+					if e.Addr.AddrPort.Addr() != at.Addr() || string(e.Addr.Cluster) != p.proxy.cluster {
+						continue
+					}
+					if e.Addr.AddrPort.Port() == at.Port() {
+						if e.MTLSSource != nil && e.MTLS == model.MTLSStrict {
+							by = &e.MTLSSource.Object
+						}
+						return by, e.MTLS == model.MTLSStrict
+					}
+					demanded = demanded || e.OtherMTLS == model.MTLSStrict
+				}
+			}
+		}
+	}
+	return nil, demanded
 }
 
 // scope is what Sidecars are asked about the proxy.
@@ -104,6 +156,7 @@ func endpointPort(in *pushcontext.InstanceView, port uint16) uint16 {
 
 // hubProxy is a proxy that is connected to a hub.
 type hubProxy struct {
+	view     *view
 	proxy    debug.Proxy
 	services []debug.Service
 	sent     *evaluate.Config
@@ -123,7 +176,7 @@ func (k *routeExplain) ofHub(ctx context.Context) (proxySource, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &hubProxy{}
+	p := &hubProxy{view: &k.view}
 	if p.sent, err = dumped(raw); err != nil {
 		return nil, err
 	}
@@ -147,14 +200,22 @@ func (k *routeExplain) ofHub(ctx context.Context) (proxySource, error) {
 }
 
 // resolve implements proxySource. Of several services with one host, that of the proxy's namespace comes first.
-func (p *hubProxy) resolve(t target, inbound bool) (netip.Addr, uint16) {
-	if parts := strings.Split(p.proxy.NodeID, "~"); (inbound || p.proxy.Type == "router") && len(parts) == 4 {
+func (p *hubProxy) resolve(t target, inbound bool) reached {
+	own := nowhere
+	if parts := strings.Split(p.proxy.NodeID, "~"); len(parts) == 4 {
 		if ip, err := netip.ParseAddr(parts[1]); err == nil {
-			return ip, t.port
+			own = ip
 		}
 	}
+	if (inbound || p.router()) && own != nowhere {
+		return reached{addr: own, port: t.port}
+	}
 	if ip, err := netip.ParseAddr(t.host); err == nil {
-		return ip, t.port
+		return reached{addr: ip, port: t.port}
+	}
+	out := reached{addr: nowhere, port: t.port}
+	if !p.sent.Intercepts() {
+		out.addr = listensAt(own)
 	}
 	suffix := "cluster.local"
 	if parts := strings.SplitN(p.proxy.NodeID, ".svc.", 2); len(parts) == 2 {
@@ -166,11 +227,35 @@ func (p *hubProxy) resolve(t target, inbound bool) (netip.Addr, uint16) {
 				if s.Hostname != host || own != (s.Namespace == p.proxy.Namespace) {
 					continue
 				}
+				if out.host == "" {
+					out.host = host
+					for _, port := range s.Ports {
+						out.ports = append(out.ports, port.Port)
+					}
+				}
+				if !p.sent.Intercepts() {
+					return out
+				}
 				if ip, ok := addressFor(s.Addresses, p.proxy.Cluster); ok {
-					return ip, t.port
+					out.addr = ip
+					return out
 				}
 			}
 		}
 	}
-	return nowhere, t.port
+	return out
+}
+
+func (p *hubProxy) router() bool { return p.proxy.Type == bootstrap.Router }
+
+// strict implements proxySource: a hub does not say who demands it.
+func (p *hubProxy) strict(netip.AddrPort) (*model.ObjectKey, bool) { return nil, false }
+
+// gateways implements proxySource.
+func (p *hubProxy) gateways(ctx context.Context) ([]debug.GatewayServer, error) {
+	raw, err := p.view.get(ctx, "/debug/gateways", url.Values{"proxyID": {p.proxy.ConnectionID}})
+	if err != nil {
+		return nil, err
+	}
+	return decodeAnswer[[]debug.GatewayServer](raw)
 }

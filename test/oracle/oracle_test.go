@@ -247,6 +247,9 @@ func (w *world) sentElsewhere(a *asked) string {
 		}
 		return ""
 	}
+	if want.Fails != "" && (want.Fails != evaluate.Unavailable || got.status != 503) {
+		return fmt.Sprintf("status %d, and it should fail: %s", got.status, want.Fails)
+	}
 	cluster := w.loggedCluster(a.id)
 	i := slices.IndexFunc(want.Clusters, func(s evaluate.Share) bool { return s.Cluster == cluster && s.Percent > 0 })
 	if i < 0 {

@@ -233,6 +233,9 @@ func (w *world) compareStream(e *evaluate.Config, s *streams, port int, name str
 }
 
 func streamDiffers(want *evaluate.Result, got string, err error) error {
+	if want.Fails != "" && err == nil {
+		return fmt.Errorf("%s greets, and it should fail: %s", got, want.Fails)
+	}
 	var all []string
 	for _, s := range want.Clusters {
 		if s.Percent > 0 {

@@ -52,6 +52,9 @@ func (c *Config) Add(resource proto.Message) error {
 	return nil
 }
 
+// Intercepts reports whether the proxy takes connections wherever they go to. One that does not takes those to its own address.
+func (c *Config) Intercepts() bool { return c.listeners[virtualOutbound] != nil }
+
 // virtualHosts gives all virtual hosts of a route table.
 func (c *Config) virtualHosts(table *routev3.RouteConfiguration) []*routev3.VirtualHost {
 	if more := c.hosts[table.Name]; len(more) > 0 && table.Vhds != nil {
@@ -61,13 +64,14 @@ func (c *Config) virtualHosts(table *routev3.RouteConfiguration) []*routev3.Virt
 }
 
 // configOf reads which objects a part of a resource is from: filter_metadata "istio", "config" has the path of an
-// object in its API, as in Istio's resources.
-func configOf(m *corev3.Metadata) []string {
-	path := m.GetFilterMetadata()["istio"].GetFields()["config"].GetStringValue()
-	parts := strings.Split(path, "/")
-	// "", "apis", group, version, "namespaces", namespace, kind, name
-	if len(parts) != 8 || parts[4] != "namespaces" {
-		return nil
+// object in its API, as in Istio's resources, and "delegate" that of the one that a route was taken from.
+func configOf(m *corev3.Metadata) (out []string) {
+	for _, field := range []string{"config", "delegate"} {
+		parts := strings.Split(m.GetFilterMetadata()["istio"].GetFields()[field].GetStringValue(), "/")
+		// "", "apis", group, version, "namespaces", namespace, kind, name
+		if len(parts) == 8 && parts[4] == "namespaces" {
+			out = append(out, parts[6]+"/"+parts[5]+"/"+parts[7])
+		}
 	}
-	return []string{parts[6] + "/" + parts[5] + "/" + parts[7]}
+	return out
 }

@@ -110,6 +110,9 @@ func text(r *evaluate.Result) string {
 	for _, s := range r.Clusters {
 		fmt.Fprintf(&b, " %s:%g%%%v", s.Cluster, s.Percent, s.Endpoints)
 	}
+	if r.Fails != "" {
+		fmt.Fprintf(&b, " fails=%q", r.Fails)
+	}
 	if r.Status != 0 {
 		fmt.Fprintf(&b, " status=%d", r.Status)
 	}

@@ -1,6 +1,7 @@
 package evaluate
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -65,31 +66,77 @@ func (c *Config) tcp(p *tcpv3.TcpProxy, out *Result) {
 // send gives everything to one cluster.
 func (c *Config) send(out *Result, cluster string) { c.share(out, cluster, 1, 1) }
 
+// blackHole is the cluster that takes what is to go nowhere.
+const blackHole = "BlackHoleCluster"
+
 // share gives a part of everything to a cluster.
 func (c *Config) share(out *Result, cluster string, part, total uint64) {
 	out.Kind = ToCluster
 	s := Share{Cluster: cluster, Percent: 100 * float64(part) / float64(max(total, 1))}
 	x := c.clusters[cluster]
-	if x == nil {
-		s.Missing = true
-		out.step("cluster", cluster, "the proxy has no such cluster: requests to it fail with 503")
-	} else {
+	if s.Missing = x == nil; !s.Missing {
 		s.Endpoints = c.endpointsOf(x)
-		out.step("cluster", cluster, endpointsText(x, len(s.Endpoints)), configOf(x.Metadata)...)
 	}
+	why, able := reachable(cluster, x, s.Endpoints)
+	if !able {
+		s.Fails = out.failure(cluster)
+		why += map[Failure]string{Unavailable: ": requests to it fail with 503", Cut: ": connections to it are closed", BlackHole: ": connections to it are closed"}[s.Fails]
+	}
+	out.step("cluster", cluster, why, configOf(x.GetMetadata())...)
 	out.Clusters = append(out.Clusters, s)
 }
 
-func endpointsText(x *clusterv3.Cluster, n int) string {
+// failure is what becomes of what a cluster can't take.
+func (r *Result) failure(cluster string) Failure {
 	switch {
-	case x.GetType() == clusterv3.Cluster_ORIGINAL_DST:
-		return "where the connection was going"
-	case x.GetClusterType().GetName() == "envoy.clusters.dynamic_forward_proxy":
-		return "where the host that is asked for is, as the proxy resolves it"
-	case n == 0:
-		return "no endpoints: requests to it fail with 503"
+	case r.answers:
+		return Unavailable
+	case cluster == blackHole:
+		return BlackHole
 	}
-	return strconv.Itoa(n) + " endpoints, " + x.GetType().String()
+	return Cut
+}
+
+// reachable says where a cluster sends what it is given, and whether it can.
+func reachable(name string, x *clusterv3.Cluster, all []Endpoint) (why string, able bool) {
+	switch {
+	case name == blackHole:
+		return "what comes here is to go nowhere", false
+	case x == nil:
+		return "the proxy has no such cluster", false
+	case x.GetType() == clusterv3.Cluster_ORIGINAL_DST:
+		return "where the connection was going", true
+	case x.GetClusterType().GetName() == "envoy.clusters.dynamic_forward_proxy":
+		return "where the host that is asked for is, as the proxy resolves it", true
+	case len(all) == 0:
+		return "no endpoints", false
+	case neverPanics(x) && !slices.ContainsFunc(all, healthy):
+		return "none of " + strconv.Itoa(len(all)) + " endpoints is healthy", false
+	}
+	return strconv.Itoa(len(all)) + " endpoints, " + x.GetType().String(), true
+}
+
+// neverPanics reports whether a cluster sends nothing to endpoints that are not healthy, even if no others are left.
+func neverPanics(x *clusterv3.Cluster) bool {
+	p := x.GetCommonLbConfig().GetHealthyPanicThreshold()
+	return p != nil && p.Value == 0
+}
+
+func healthy(e Endpoint) bool {
+	return e.Health == "HEALTHY" || e.Health == "UNKNOWN" || e.Health == "DEGRADED"
+}
+
+// verdict notes what becomes of everything, if all of it fails.
+func (r *Result) verdict() {
+	for _, s := range r.Clusters {
+		if s.Percent > 0 && s.Fails == "" {
+			r.Fails = ""
+			return
+		}
+		if s.Percent > 0 {
+			r.Fails = s.Fails
+		}
+	}
 }
 
 func portText(p uint16) string { return strconv.Itoa(int(p)) }

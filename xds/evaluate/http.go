@@ -26,6 +26,7 @@ func (c *Config) http(m *hcmv3.HttpConnectionManager, r *Request, out *Result) {
 	if r.Path != asked {
 		out.step("filter", m.StatPrefix, "it reads the path as "+r.Path)
 	}
+	out.answers = true
 	table, name := m.GetRouteConfig(), m.GetRouteConfig().GetName()
 	if rds := m.GetRds(); rds != nil {
 		table, name = c.routes[rds.RouteConfigName], rds.RouteConfigName

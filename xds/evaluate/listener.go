@@ -27,6 +27,7 @@ func (c *Config) Evaluate(request Request) *Result {
 	}
 	out.step("filter chain", chain.Name, chainWhy(l, chain), configOf(chain.Metadata)...)
 	c.filters(chain, &r, out)
+	out.verdict()
 	return out
 }
 

@@ -72,6 +72,16 @@ const (
 	Undecidable Kind = "not known here" // what decides is not in the resources
 )
 
+// Failure is what a client sees of requests, or of a connection, that could not be sent on.
+type Failure string
+
+// The failures; "" is none.
+const (
+	Unavailable Failure = "unavailable" // requests are answered with 503
+	Cut         Failure = "closed"      // the connection is closed
+	BlackHole   Failure = "black hole"  // likewise, and it is meant: the cluster is the one that takes what is to go nowhere
+)
+
 // Step is one decision on the way.
 type Step struct {
 	What   string   // "listener", "filter chain", "virtual host", "route", "cluster"
@@ -84,7 +94,8 @@ type Step struct {
 type Share struct {
 	Cluster   string
 	Percent   float64
-	Missing   bool // the proxy was sent no such cluster: requests fail with 503
+	Missing   bool // the proxy was sent no such cluster
+	Fails     Failure
 	Endpoints []Endpoint
 }
 
@@ -102,6 +113,7 @@ type Result struct {
 	Kind     Kind
 	Steps    []Step
 	Clusters []Share // of ToCluster, in the order of the route
+	Fails    Failure // of ToCluster: what becomes of all requests, if none can be sent on
 	Status   int     // of Redirect, Direct and NoRoute
 	Location string  // of Redirect
 	// What the upstream sees, where it differs from the request.
@@ -109,6 +121,8 @@ type Result struct {
 	Timeout         string // of the route; "" for none
 	Faults          []string
 	Mirrors         []string // clusters that get a copy
+
+	answers bool // the proxy speaks HTTP, so it answers what it can't send on
 }
 
 func (r *Result) step(what, name, why string, config ...string) {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
@@ -26,7 +27,7 @@ type routeContext struct {
 // rule, in their order. If none holds, applies is false, and the VirtualService says nothing about HTTP here. Rules
 // that hold but that no request can match leave no route: requests that match no route are not found.
 func httpRoutes(v *pushcontext.VirtualService, x *routeContext) (routes []*routev3.Route, applies bool) {
-	for _, r := range v.Spec.GetHttp() {
+	for i, r := range v.Spec.GetHttp() {
 		for _, m := range matches(r) {
 			if !x.selects(m) {
 				continue
@@ -35,6 +36,9 @@ func httpRoutes(v *pushcontext.VirtualService, x *routeContext) (routes []*route
 			out, ok := x.route(v, r, m)
 			if !ok {
 				continue
+			}
+			if d := v.Delegate(i); d != nil {
+				addDelegate(out.Metadata, d)
 			}
 			routes = append(routes, out)
 			if catchesAll(out.Match) {
@@ -123,7 +127,16 @@ func routeTitle(r *networking.HTTPRoute, m *networking.HTTPMatchRequest) string 
 
 // configMetadata names the object that a route is from, as tools expect it.
 func configMetadata(v *pushcontext.VirtualService) *corev3.Metadata {
-	return configOf("/apis/networking.istio.io/v1/namespaces/" + v.Namespace + "/virtual-service/" + v.Source.Object.Name)
+	return configOf(virtualServicePath(v.Namespace, v.Source.Object.Name))
+}
+
+// addDelegate names the object that a route was taken from, beside the one that delegates to it.
+func addDelegate(m *corev3.Metadata, d *model.Source) {
+	m.FilterMetadata["istio"].Fields["delegate"] = stringValue(virtualServicePath(d.Object.Namespace, d.Object.Name))
+}
+
+func virtualServicePath(namespace, name string) string {
+	return "/apis/networking.istio.io/v1/namespaces/" + namespace + "/virtual-service/" + name
 }
 
 func configOf(path string) *corev3.Metadata {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/xds/gen"
 )
 
@@ -35,9 +36,14 @@ func (h *handler) gateways(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	return Gateways(pc, class), nil
+}
+
+// Gateways tells what becomes of each server that selects routers of a class, in the order in which they claim ports and hosts.
+func Gateways(pc *pushcontext.PushContext, class gen.Class) []GatewayServer {
 	out := []GatewayServer{}
 	if pc.Gateways == nil {
-		return out, nil
+		return out
 	}
 	for _, v := range gen.ExplainGateways(pc.Gateways, class) {
 		s := v.Server
@@ -50,5 +56,5 @@ func (h *handler) gateways(r *http.Request) (any, error) {
 		}
 		out = append(out, g)
 	}
-	return out, nil
+	return out
 }
