@@ -117,13 +117,19 @@ func protocolsText(s *pushcontext.ShapeView) string {
 	return strings.Join(out, ", ")
 }
 
-// matchedPorts tells of matches by a port that nothing has which the VirtualService is for.
+// matchedPorts tells of matches by a gateway that the VirtualService is not bound to, and by a port that nothing has which it is for.
 func (a *analysis) matchedPorts(v *pushcontext.VirtualService, gates map[string][]*pushcontext.GatewayServer) {
 	tell := func(field string, port uint32, gateways []string) {
-		if len(gateways) == 0 {
-			gateways = v.Gateways
+		bound := v.Gateways
+		if len(gateways) > 0 {
+			bound = slices.DeleteFunc(slices.Clone(gateways), func(g string) bool { return !v.Bound(g) })
 		}
-		if port != 0 && !slices.ContainsFunc(gateways, func(g string) bool { return a.comesIn(v, gates, g, port) }) {
+		if len(bound) == 0 {
+			a.add(v.Source, model.Finding{Code: CodeIneffective, Severity: model.SeverityWarning, Field: field + ".gateways",
+				Message: fmt.Sprintf("the VirtualService is not bound to %s, so the match is for no request: add that to its gateways", strings.Join(gateways, ", "))})
+			return
+		}
+		if port != 0 && !slices.ContainsFunc(bound, func(g string) bool { return a.comesIn(v, gates, g, port) }) {
 			a.add(v.Source, model.Finding{Code: CodeUnknownPort, Severity: model.SeverityWarning, Field: field + ".port",
 				Message: fmt.Sprintf("nothing that the VirtualService is for has the port %d, so the match is for no request: mend the number, or leave it out", port)})
 		}

@@ -2,6 +2,7 @@ package validate
 
 import (
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -21,8 +22,8 @@ func shadowed(c *checker, h *networking.HTTPRoute, before []earlierMatch) []earl
 	const most = 256 // comparing each with each must stay cheap
 	own := before
 	for i, m := range h.Match {
-		at := c.item("match", i)
-		switch j := slices.IndexFunc(own, func(b earlierMatch) bool { return takes(b.HTTPMatchRequest, m) }); {
+		at, begins := c.item("match", i), beginning(m)
+		switch j := slices.IndexFunc(own, func(b earlierMatch) bool { return takes(b.HTTPMatchRequest, m, begins) }); {
 		case j >= len(before):
 			at.warn(CodeUnreachable, "%s has all requests that it matches: leave it out", own[j].path)
 		case j >= 0:
@@ -36,15 +37,25 @@ func shadowed(c *checker, h *networking.HTTPRoute, before []earlierMatch) []earl
 }
 
 // takes reports whether every request that b matches is one that a matches, as far as that can be told: each of a's
-// conditions is one of b's, or is wider.
-func takes(a, b *networking.HTTPMatchRequest) bool {
-	return b != nil && takesURI(a, b) && within(a.Scheme, b.Scheme) && within(a.Method, b.Method) && within(a.Authority, b.Authority) &&
+// conditions is one of b's, or is wider. All paths of b begin in one way, as far as that is known of a regular expression.
+func takes(a, b *networking.HTTPMatchRequest, begins string) bool {
+	return b != nil && takesURI(a, b, begins) && within(a.Scheme, b.Scheme) && within(a.Method, b.Method) && within(a.Authority, b.Authority) &&
 		(a.Port == 0 || a.Port == b.Port) && (a.SourceNamespace == "" || a.SourceNamespace == b.SourceNamespace) &&
 		slices.Equal(a.Gateways, b.Gateways) && someOf(a.Headers, b.Headers) && someOf(a.WithoutHeaders, b.WithoutHeaders) &&
 		someOf(a.QueryParams, b.QueryParams) && labelsAmong(a.SourceLabels, b.SourceLabels)
 }
 
-func takesURI(a, b *networking.HTTPMatchRequest) bool {
+// beginning is what all paths begin with that a regular expression matches; "" for other conditions.
+func beginning(m *networking.HTTPMatchRequest) string {
+	re, err := regexp.Compile(m.GetUri().GetRegex())
+	if err != nil {
+		return ""
+	}
+	begins, _ := re.LiteralPrefix()
+	return begins
+}
+
+func takesURI(a, b *networking.HTTPMatchRequest, begins string) bool {
 	if allPaths(a.Uri) {
 		return true
 	}
@@ -64,6 +75,8 @@ func takesURI(a, b *networking.HTTPMatchRequest) bool {
 			return strings.HasPrefix(fold(b.Uri.GetPrefix()), prefix)
 		case *networking.StringMatch_Exact:
 			return strings.HasPrefix(fold(b.Uri.GetExact()), prefix)
+		case *networking.StringMatch_Regex:
+			return strings.HasPrefix(fold(begins), prefix)
 		}
 		return false
 	}
