@@ -42,7 +42,7 @@ type Fault struct {
 // Decode reads a file: documents separated by "---", each an object or a list of objects. The
 // objects' revision is a hash of their content, their time is when the file was modified.
 func Decode(data []byte, modified time.Time) Contents {
-	d := &decoder{modified: modified}
+	d := &decoder{modified: modified, full: true}
 	for _, doc := range split(data) {
 		d.document(doc)
 	}
@@ -51,6 +51,7 @@ func Decode(data []byte, modified time.Time) Contents {
 
 type decoder struct {
 	modified time.Time
+	full     bool // objects are told by their whole names, not by their kinds alone
 	doc      document
 	out      Contents
 }
@@ -240,11 +241,11 @@ func (d *decoder) skip(t typeMeta, line int) {
 func (d *decoder) decode(js []byte, kind string, value any, line int) {
 	unknown, err := kjson.UnmarshalStrict(js, value)
 	if err != nil {
-		d.undecodable(line, kind, err)
+		d.undecodable(line, d.title(js, kind), err)
 		return
 	}
 	for _, e := range unknown {
-		d.warn(d.lineOf(e, line), "%s: %v; it has no effect", kind, e)
+		d.warn(d.lineOf(e, line), "%s: %v has no effect", d.title(js, kind), e)
 	}
 	if r, ok := value.(rawSpec); ok {
 		v, err := r.typed()
@@ -256,6 +257,18 @@ func (d *decoder) decode(js []byte, kind string, value any, line int) {
 		value = v
 	}
 	d.add(js, kind, value, line)
+}
+
+// title is what an object is called in what is said of it: "Pod/shop/web", or its kind if it has no name that is one.
+func (d *decoder) title(js []byte, kind string) string {
+	var meta metav1.PartialObjectMetadata
+	if !d.full || json.Unmarshal(js, &meta) != nil {
+		return kind
+	}
+	if o, err := d.named(js, kind, &Other{Meta: meta.ObjectMeta}); err == nil {
+		return o.Ref.String()
+	}
+	return kind
 }
 
 func (d *decoder) add(js []byte, kind string, value any, line int) {
@@ -305,12 +318,12 @@ func validName(s string) error {
 }
 
 // undecodable says why an object can't be decoded, at the line of the field if only one can be meant.
-func (d *decoder) undecodable(line int, kind string, err error) {
+func (d *decoder) undecodable(line int, title string, err error) {
 	reason, field := Reason(err)
 	if at := OnlyLine(d.doc.text, field); at > 0 {
 		line = d.doc.line + at - 1
 	}
-	d.fault(line, "%s: %s", kind, reason)
+	d.fault(line, "%s: %s", title, reason)
 }
 
 // OnlyLine is the number, from 1, of the line that begins with a field; 0 if none does or several do.
