@@ -26,6 +26,9 @@ from the hub. The proxy's services are those that have an endpoint at its addres
   isthmus bootstrap --id web-1.shop --cluster east --ip 127.0.0.2 --interception NONE --hub 127.0.0.1:15010 > web.yaml
   envoy -c web.yaml --use-dynamic-base-id
 
+  # a virtual machine that the hub registers (see the documentation of virtual machines)
+  isthmus bootstrap --id legacy-1.shop --cluster east --hub 10.0.0.2:15010 --metadata AUTO_REGISTER_GROUP=legacy > legacy.yaml
+
   # a gateway that listens on every TCP service port, beside it on the same machine
   isthmus bootstrap --type router --id gateway-1.edge --cluster east --hub 127.0.0.1:15010 --expose --admin-port 15100 > gateway.yaml
   envoy -c gateway.yaml --use-dynamic-base-id`,
@@ -71,6 +74,7 @@ func bindBootstrap(f *pflag.FlagSet, o *bootstrap.Options) {
 	f.StringVar(&o.ServiceAccount, "service-account", "", "the workload's service account")
 	f.StringVar(&o.Node, "node", "", "the Kubernetes node that it runs on")
 	f.StringToStringVar(&o.Labels, "label", nil, "the workload's labels, KEY=VALUE; may be repeated")
+	f.StringToStringVar(&o.Metadata, "metadata", nil, "more of the node's metadata, KEY=VALUE; may be repeated")
 	f.StringVar(&o.CertChain, "cert-chain", "", "PEM file with the workload's certificate chain, for mutual TLS; needs --key and --root-cert")
 	f.StringVar(&o.Key, "key", "", "PEM file with the key of --cert-chain")
 	f.StringVar(&o.RootCert, "root-cert", "", "PEM file with the certificates that peers are verified by")

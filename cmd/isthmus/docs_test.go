@@ -79,7 +79,7 @@ func TestExamplesAreValid(t *testing.T) {
 		}
 	}
 	walk(newRoot(debugtest.Now))
-	for _, page := range []string{"../../docs/quick-start.md", "../../examples/two-clusters/README.md"} {
+	for _, page := range []string{"../../docs/quick-start.md", "../../docs/virtual-machines.md", "../../examples/two-clusters/README.md"} {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -107,6 +107,24 @@ func TestExamplesAreValid(t *testing.T) {
 	}
 	if n < 20 {
 		t.Errorf("only %d command lines found", n)
+	}
+}
+
+// TestVirtualMachinesOfTheDocs: the commands of the page make bootstraps that say what the page says that they do.
+func TestVirtualMachinesOfTheDocs(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/virtual-machines.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := commandLines(string(text))
+	for i, want := range []string{"WORKLOAD_ENTRY: legacy-1\n", "AUTO_REGISTER_GROUP: legacy\n"} {
+		if len(lines) <= i {
+			t.Fatalf("%d command lines", len(lines))
+		}
+		if got := command(t, lines[i]...); got.code != exitOK || !strings.Contains(got.stdout, want) {
+			t.Errorf("%v: exit code %d: %s%s", lines[i], got.code, got.stdout, got.stderr)
+		}
 	}
 }
 

@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,6 +61,8 @@ type Options struct {
 	// zone. Sidecars with a Locality only.
 	SelfDiscovery bool
 	Workload      string // name of the Deployment or other owner, which peers have in common
+	// Metadata is more of the node's metadata, such as AUTO_REGISTER_GROUP; what other options say can't be in it.
+	Metadata map[string]string
 }
 
 func (o *Options) complete() error {
@@ -157,7 +161,17 @@ func YAML(o Options) ([]byte, error) {
 
 // node identifies the proxy as Istio's agent does.
 func (o *Options) node() (*corev3.Node, error) {
-	meta, err := structpb.NewStruct(o.metadata())
+	all := o.metadata()
+	for _, k := range slices.Sorted(maps.Keys(o.Metadata)) {
+		switch _, said := all[k]; {
+		case k == "":
+			return nil, errors.New("metadata has no key")
+		case said || slices.Contains([]string{"LABELS", "PROXY_CONFIG"}, k):
+			return nil, fmt.Errorf("metadata %s: it is no text, or another option says it", k)
+		}
+		all[k] = o.Metadata[k]
+	}
+	meta, err := structpb.NewStruct(all)
 	if err != nil {
 		return nil, fmt.Errorf("node metadata: %w", err)
 	}

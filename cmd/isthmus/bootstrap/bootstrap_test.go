@@ -33,6 +33,7 @@ func router() bootstrap.Options {
 
 func selfDiscovering() bootstrap.Options {
 	o := sidecar()
+	o.Metadata = map[string]string{"AUTO_REGISTER_GROUP": "web"}
 	o.SelfDiscovery, o.Workload, o.Locality, o.Labels = true, "web", "eu/a", map[string]string{"pod-template-hash": "1a"}
 	return o
 }
@@ -143,6 +144,9 @@ func TestErrorsNameTheOption(t *testing.T) {
 		"hub port too high": {func(o *bootstrap.Options) { o.Hub = "hub.example:70000" }, "port"},
 		"a key alone":       {func(o *bootstrap.Options) { o.Key = "key.pem" }, "certificate chain"},
 		"no root":           {func(o *bootstrap.Options) { o.CertChain, o.Key = "chain.pem", "key.pem" }, "root certificate"},
+		"metadata key":      {func(o *bootstrap.Options) { o.Metadata = map[string]string{"": "x"} }, "no key"},
+		"metadata twice":    {func(o *bootstrap.Options) { o.Metadata = map[string]string{"CLUSTER_ID": "x"} }, "CLUSTER_ID"},
+		"metadata labels":   {func(o *bootstrap.Options) { o.Metadata = map[string]string{"LABELS": "x"} }, "LABELS"},
 		"exposing sidecar":  {func(o *bootstrap.Options) { o.Expose = true }, "router"},
 		"peers of nowhere":  {func(o *bootstrap.Options) { o.SelfDiscovery = true }, "locality"},
 		"peers of a router": {func(o *bootstrap.Options) { o.SelfDiscovery, o.Locality, o.Type = true, "eu/a", bootstrap.Router }, "sidecar"},

@@ -49,6 +49,23 @@ func TestForwardingListener(t *testing.T) {
 	}
 }
 
+// What a route demands beside its path is told, and where its shares go.
+func TestRoutesOfConditionsAndWeights(t *testing.T) {
+	t.Parallel()
+	d, err := envoydump.Parse([]byte(`{"configs": [{"dynamic_route_configs": [{"route_config": {"name": "80", "virtual_hosts": [{"name": "v", "domains": ["*"], "routes": [
+		{"match": {"prefix": "/", "headers": [{"name": "user", "string_match": {"exact": "jason"}}, {"name": ":method", "string_match": {"prefix": "P"}},
+			{"name": "x", "invert_match": true, "present_match": true}, {"name": "y", "present_match": true}, {"name": "z", "present_match": false},
+			{"name": "a", "string_match": {"suffix": "s"}}, {"name": "b", "string_match": {"contains": "c"}}, {"name": "e", "invert_match": true, "string_match": {"exact": ""}}],
+			"query_parameters": [{"name": "q", "string_match": {"safe_regex": {"regex": "a.c"}}}, {"name": "debug", "present_match": true}]},
+			"route": {"weighted_clusters": {"clusters": [{"name": "one", "weight": 75}, {"name": "two", "weight": 25}]}}}]}]}}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(d.Routes().Rows[0][3:], " -> "); got != "/* user=jason :method=P* !x y !z a=*s b=*c* !e= ?q=~a.c ?debug -> one=75,two=25" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestNotADump(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{"", "<html>", `{"configs": 1}`, `[]`} {
