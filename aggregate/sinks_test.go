@@ -70,7 +70,7 @@ func TestSinksCallNobodyBack(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { _ = c.Run(ctx) })
 		for range 5 {
-			inner := holdback.Wrap(&locking{key: k, mu: &mu, say: say}, holdback.Options{Policy: policy, Before: before, Held: func(int) {
+			inner := holdback.Wrap(&locking{key: k, mu: &mu, say: say}, holdback.Options{Policy: policy, Before: before, Held: func(holdback.Held) {
 				held.Lock() // a metric
 				defer held.Unlock()
 			}})

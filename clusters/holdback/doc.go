@@ -14,7 +14,7 @@
 // ServiceEntries, and WorkloadEntries, are two such kinds besides the endpoints. What comes from one object goes alone.
 //
 // A held service keeps the endpoints that it had, beside those that the registry has. It is let go of when the registry has as
-// many again, or when its time is over; an object, when it is there again, or its time is over. What is held back is a problem in the
-// registry's status, by the object's name, and a number for metrics. Lost contact is no removal: registries say nothing then, and
+// many again, or when its time is over; an object, when it is there again, or its time is over. Some of what is held back are problems
+// in the registry's status, by the object's name, and how many more there are; Held has the number of all, for metrics, and tells of each. Lost contact is no removal: registries say nothing then, and
 // nothing is asked of this package.
 package holdback

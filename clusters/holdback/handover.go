@@ -47,7 +47,7 @@ func (h *Handover) replaced(g *gate) bool {
 func (g *gate) inherit(before *gate) {
 	before.mu.Lock()
 	defer before.mu.Unlock()
-	g.rows, g.total = maps.Clone(before.rows), maps.Clone(before.total)
+	g.rows, g.total, g.count = maps.Clone(before.rows), maps.Clone(before.total), before.count
 	for row, h := range before.held {
 		own := *h
 		own.others, own.bare = maps.Clone(h.others), maps.Clone(h.bare)

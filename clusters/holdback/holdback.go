@@ -17,7 +17,7 @@ const (
 	settle = 2 * time.Second
 	// doubtful is how long after contact was lost, or after a full read, instances may still be coming back.
 	doubtful = time.Minute
-	// maxProblems bounds how much of what is held a status names.
+	// maxProblems bounds how much of what is held a status names; Held names all.
 	maxProblems = 100
 	// maxHeld bounds what is held; what goes beyond that is believed.
 	maxHeld = 1_000_000
@@ -28,7 +28,7 @@ const (
 // Options configure Wrap.
 type Options struct {
 	Policy api.EmptyPolicy // with defaults
-	Held   func(int)       // told of each number of services, and rows of configuration, held back; may be nil. Must not block
+	Held   func(Held)      // told of what is held back, when that changes; may be nil. Must not block, nor ask for problems
 	// Before is shared with registries that this one replaces, or that replace it, and are to say the same; may be nil.
 	Before *Handover
 }
@@ -39,7 +39,7 @@ func Wrap(inner model.Registry, o Options) model.Registry {
 		return inner
 	}
 	if o.Held == nil {
-		o.Held = func(int) {}
+		o.Held = func(Held) {}
 	}
 	return &registry{Registry: inner, opts: o}
 }
@@ -59,7 +59,7 @@ func (r *registry) Run(ctx context.Context, out model.Sink) error {
 	cancel()
 	timer.Wait()
 	if !r.opts.Before.replaced(g) {
-		r.opts.Held(0)
+		r.opts.Held(Held{})
 	}
 	return err
 }
@@ -83,6 +83,8 @@ type gate struct {
 	quiet    time.Time                     // guarded by mu: until when nothing is reported
 	late     bool                          // guarded by mu: there may be something to report
 	next     time.Time                     // guarded by mu: when something is to be done
+	rest     time.Time                     // guarded by mu: until when nothing is
+	looks    int                           // guarded by mu: how often all that is held was looked through; tests count them
 }
 
 // held are the endpoints of an object, which the registry has no more, or fewer of; or a row that it has no more.
@@ -214,56 +216,6 @@ func (g *gate) Status(s model.Status) {
 	g.tell()
 }
 
-// tell reports now, or as soon as it may; it is called with mu held.
-func (g *gate) tell() {
-	if g.report(); g.late {
-		g.wakeAt(g.quiet)
-	}
-}
-
-// report gives the status with what is held back, if that is news, unless it is too early for that; it is called with mu held.
-func (g *gate) report() {
-	now := time.Now()
-	if g.late = now.Before(g.quiet); g.late {
-		return
-	}
-	g.quiet = now.Add(g.pace())
-	problems, count := g.problems()
-	if g.status.State != "" && (count != g.count || !slices.Equal(problems, g.reported)) {
-		g.reported, g.count = problems, count
-		g.opts.Held(count)
-		g.pass()
-	}
-}
-
-// problems names what is held, and says how much it is.
-func (g *gate) problems() (out []model.Problem, count int) {
-	var items []string
-	by := map[string]*held{}
-	for row, h := range g.held {
-		if h.decided || h.doubted {
-			items = append(items, row.Key)
-			by[row.Key] = h
-		}
-	}
-	slices.Sort(items)
-	for _, item := range items[:min(len(items), maxProblems)] {
-		h := by[item]
-		out = append(out, model.Problem{Item: item, Reason: h.why(g.opts.Policy.Mode) + ", until " + h.due.UTC().Format(time.RFC3339), Since: h.since})
-	}
-	return out, len(items)
-}
-
-// pace is how long to wait before all that is held is looked through again.
-func (g *gate) pace() time.Duration { return time.Duration(max(0, len(g.held)-few)) * perHeld }
-
-// pass gives the registry's status with what is held.
-func (g *gate) pass() {
-	s := g.status
-	s.Problems = slices.Concat(s.Problems, g.reported)
-	g.out.Status(s)
-}
-
 // keepTime lets go of what is due until ctx ends.
 func (g *gate) keepTime(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
@@ -279,8 +231,11 @@ func (g *gate) keepTime(ctx context.Context) {
 	}
 }
 
-// wakeAt has somebody look at the time given, or before.
+// wakeAt has somebody look at the time given, or before, but not before it is time to look again at all.
 func (g *gate) wakeAt(at time.Time) {
+	if at.Before(g.rest) {
+		at = g.rest
+	}
 	if !at.Before(g.next) {
 		return
 	}
@@ -291,11 +246,15 @@ func (g *gate) wakeAt(at time.Time) {
 	}
 }
 
-// release decides about what is due, passes on what is over, and gives the time until something is.
+// release decides about what is due, if something may be, passes on what is over, and gives the time until something is.
 func (g *gate) release() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
+	if now.Before(g.next) {
+		return g.next.Sub(now)
+	}
+	g.looks++
 	g.decide(now)
 	var pass []model.Event
 	g.next = now.Add(time.Hour)
@@ -313,8 +272,8 @@ func (g *gate) release() time.Duration {
 	if g.late && g.quiet.Before(g.next) {
 		g.next = g.quiet
 	}
-	if at := now.Add(g.pace()); g.next.Before(at) {
-		g.next = at
+	if g.rest = now.Add(g.pace()); g.next.Before(g.rest) {
+		g.next = g.rest
 	}
 	return g.next.Sub(now)
 }
@@ -359,17 +318,4 @@ type loss struct {
 // hold decides that something is held; because says why, and may be "".
 func (g *gate) hold(h *held, because string) {
 	h.decided, h.due, h.because = true, h.since.Add(g.opts.Policy.Duration.Duration), because
-}
-
-// why is the sentence for people.
-func (h *held) why(mode api.EmptyMode) string {
-	if h.row != nil {
-		return fmt.Sprintf("the registry says that it is gone%s: it is held by the policy %s", h.because, mode)
-	}
-	has := 0
-	if h.now != nil {
-		has = len(h.now.Endpoints)
-	}
-	return fmt.Sprintf("the registry says that of its %d endpoints %d are left%s: the others are held by the policy %s",
-		len(h.had.Endpoints), has, h.because, mode)
 }

@@ -102,9 +102,11 @@ func all(services map[string][]int) *model.ShardState {
 type world struct {
 	*memory.Registry
 	*sink
-	t    *testing.T
-	mu   sync.Mutex
-	told []int // guarded by mu: the numbers of what is held
+	t      *testing.T
+	mu     sync.Mutex
+	told   []int         // guarded by mu: the numbers of what is held
+	last   holdback.Held // guarded by mu
+	before *holdback.Handover
 }
 
 // held are the numbers that were told, without repetitions.
@@ -116,12 +118,12 @@ func (w *world) held() []int {
 
 // start begins with four services of four endpoints each.
 func start(t *testing.T, p api.EmptyPolicy) *world {
-	w := &world{Registry: memory.New(key), sink: &sink{}, t: t}
+	w := &world{Registry: memory.New(key), sink: &sink{}, t: t, before: &holdback.Handover{}}
 	p = *api.RegistrySpec{Empty: &p}.Effective("ns").Empty
-	reg := holdback.Wrap(w.Registry, holdback.Options{Policy: p, Held: func(n int) {
+	reg := holdback.Wrap(w.Registry, holdback.Options{Policy: p, Before: w.before, Held: func(h holdback.Held) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.told = append(w.told, n)
+		w.told, w.last = append(w.told, h.Count), h
 	}})
 	ctx, cancel := context.WithCancel(t.Context())
 	var run sync.WaitGroup
@@ -284,7 +286,7 @@ func TestWhatIsHeldOutlivesAReplacement(t *testing.T) {
 		w := &world{sink: out, t: t}
 		run := func() (reg *memory.Registry, end func()) {
 			reg = memory.New(key)
-			wrapped := holdback.Wrap(reg, holdback.Options{Policy: p, Held: func(n int) { held = n }, Before: before})
+			wrapped := holdback.Wrap(reg, holdback.Options{Policy: p, Held: func(h holdback.Held) { held = h.Count }, Before: before})
 			ctx, cancel := context.WithCancel(t.Context())
 			var running sync.WaitGroup
 			running.Go(func() { _ = wrapped.Run(ctx, out) })
@@ -322,6 +324,35 @@ func TestWhatIsHeldOutlivesAReplacement(t *testing.T) {
 		if held != 0 {
 			t.Errorf("%d held", held)
 		}
+	})
+}
+
+// TestAReplacementThatHoldsNothing: if all is there again in the first that a new connection says, it is told that nothing is held.
+func TestAReplacementThatHoldsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, api.EmptyPolicy{Mode: api.EmptyHold})
+		w.remove("a")
+		w.after(0, everything)
+		second := memory.New(key)
+		reg := holdback.Wrap(second, holdback.Options{Policy: *api.RegistrySpec{Empty: &api.EmptyPolicy{Mode: api.EmptyHold}}.Effective("ns").Empty, Before: w.before, Held: func(h holdback.Held) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.told = append(w.told, h.Count)
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = reg.Run(ctx, &sink{}) })
+		second.Replace(all(map[string][]int{"a": four, "b": four, "c": four, "d": four}))
+		second.Status(model.Status{State: model.StateLive})
+		synctest.Wait()
+		w.remove("b") // said by the one that is replaced
+		synctest.Wait()
+		if got := w.held(); !slices.Equal(got, []int{1, 0}) {
+			t.Errorf("%v are told", got)
+		}
+		cancel()
+		running.Wait()
 	})
 }
 

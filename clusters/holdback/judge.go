@@ -137,21 +137,40 @@ func (g *gate) stays(ev model.Event) bool {
 	return true
 }
 
-// ported gives a service whose endpoints are held the ports that it had, if the registry, which knows no instance of it, knows none.
+// ported gives a service whose endpoints are held those of its ports that they need, and the registry, which knows less of its
+// instances, does not have: all that there were, if it has none.
 func (g *gate) ported(ev model.Event) model.Event {
 	old, had := g.rows[ev.Row].(*model.Service)
 	s, has := ev.Obj.(*model.Service)
-	if !had || !has || len(s.Ports) > 0 || len(old.Ports) == 0 {
+	if !had || !has {
 		return ev
 	}
 	h := g.owners[partOf(old)]
 	if h == nil {
 		return ev
 	}
-	h.bare[ev.Row] = s
 	with := *s
-	with.Ports = old.Ports
+	with.Ports = slices.Concat(s.Ports, h.lacking(s.Ports, old.Ports))
+	if len(with.Ports) == len(s.Ports) {
+		return ev
+	}
+	h.bare[ev.Row] = s
 	return model.Event{Row: ev.Row, Obj: &with}
+}
+
+// lacking are the ports of a service that endpoints which are held are of, and that can be among those that the registry has.
+func (h *held) lacking(has, had []model.Port) (out []model.Port) {
+	named := map[string]bool{}
+	for i := range h.had.Endpoints {
+		named[h.had.Endpoints[i].PortName] = true
+	}
+	for _, p := range had {
+		taken := slices.ContainsFunc(has, func(q model.Port) bool { return q.Name == p.Name || q.Number == p.Number })
+		if !taken && (len(has) == 0 || named[p.Name]) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // part names what belongs to the endpoints of a service: itself and its other names by their host, workloads by themselves.

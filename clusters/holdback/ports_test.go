@@ -95,6 +95,61 @@ func TestPortsOfWhatIsHeld(t *testing.T) {
 	}
 }
 
+// TestPortsOfPartsThatAreHeld: a service that comes back with some of its ports has those of endpoints that are still held, too, as long
+// as they are.
+func TestPortsOfPartsThatAreHeld(t *testing.T) {
+	t.Parallel()
+	http, grpc := model.Port{Name: "http", Number: 80, Protocol: model.ProtocolHTTP}, model.Port{Name: "grpc", Number: 90, Protocol: model.ProtocolGRPC}
+	spare := model.Port{Name: "spare", Number: 91, Protocol: model.ProtocolTCP}
+	with := func(at []int, ports ...model.Port) []model.Event {
+		evs := events("a", at)
+		evs[0].Obj.(*model.Service).Ports = ports
+		for i, e := range evs[1].Obj.(*model.Endpoints).Endpoints {
+			if i >= 2 {
+				e.PortName = "grpc"
+				evs[1].Obj.(*model.Endpoints).Endpoints[i] = e
+			}
+		}
+		return evs
+	}
+	moved := http
+	moved.Number = 90
+	for name, test := range map[string]struct {
+		then  []model.Port
+		want  string // while endpoints of the port grpc are held
+		after string
+	}{
+		"one port is back":                     {[]model.Port{http}, "http:80 grpc:90", "http:80"},
+		"one port has the number of the other": {[]model.Port{moved}, "http:90", "http:90"},
+		"all ports are back":                   {[]model.Port{http, grpc}, "http:80 grpc:90", "http:80 grpc:90"},
+	} {
+		story(t, name, api.EmptyPolicy{}, func(w *world) {
+			ports := func() string {
+				var out []string
+				for _, p := range w.settled()[model.RowKey{Kind: model.RowService, Key: "Service/ns/a"}].(*model.Service).Ports {
+					out = append(out, fmt.Sprint(p.Name, ":", p.Number))
+				}
+				return strings.Join(out, " ")
+			}
+			w.Registry.Apply(with(four, http, grpc, spare)...)
+			w.reconnect()
+			w.Registry.Apply(with([]int{1, 2}, test.then...)...)
+			time.Sleep(5 * time.Second) // of the fake clock
+			if got := ports(); got != test.want {
+				w.t.Errorf("while endpoints are held: %s, want %s", got, test.want)
+			}
+			w.Registry.Apply(with([]int{1, 2}, test.then...)...) // told again
+			if got := ports(); got != test.want {
+				w.t.Errorf("told again: %s, want %s", got, test.want)
+			}
+			time.Sleep(10 * time.Minute)
+			if got := ports(); got != test.after {
+				w.t.Errorf("in the end: %s, want %s", got, test.after)
+			}
+		})
+	}
+}
+
 // TestPortsOutliveAReplacement: what is held, and with which ports, is handed over; the last run lets go of both.
 func TestPortsOutliveAReplacement(t *testing.T) {
 	t.Parallel()

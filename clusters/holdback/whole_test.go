@@ -13,6 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/clusters/holdback"
 )
 
 // configured is a row that a registry of configuration has: an object, a service of a ServiceEntry that has no endpoints, or the
@@ -214,6 +215,43 @@ func TestConfiguration(t *testing.T) {
 	})
 }
 
+// TestEachThatIsHeldIsTold: a status names some of it, who asks is told of each.
+func TestEachThatIsHeldIsTold(t *testing.T) {
+	t.Parallel()
+	story(t, "more than a status names", api.EmptyPolicy{}, func(w *world) {
+		var evs, gone []model.Event
+		for i := range 250 {
+			name := fmt.Sprintf("v%03d", i)
+			evs = append(evs, configured(model.ConfigVirtualService, name))
+			gone = append(gone, model.Event{Row: evs[i].Row})
+		}
+		if ps := (holdback.Held{}).Problems(); len(ps) > 0 {
+			w.t.Errorf("of nothing: %+v", ps)
+		}
+		w.Registry.Apply(evs...)
+		w.reconnect()
+		w.Registry.Apply(gone...)
+		w.remove("a")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		all := w.last.Problems()
+		if len(all) != 251 || w.last.Count != 251 || all[250].Item != "VirtualService/ns/v249" || !all[250].Held || !strings.Contains(all[250].Reason, "it is gone, a short time after contact was lost") {
+			w.t.Errorf("%d of %d: %+v", len(all), w.last.Count, all)
+		}
+		if ps := w.problems(); len(ps) != 101 || !slices.Equal(ps[:100], all[:100]) || ps[100].More != 151 || !ps[100].Held {
+			w.t.Errorf("%d problems, at last %+v", len(ps), ps[len(ps)-1])
+		}
+		some := w.last.Problems("VirtualService/ns/v249", "VirtualService/ns/none", "Service/ns/b", "Service/ns/a")
+		if !slices.Equal(some, []model.Problem{all[0], all[250]}) {
+			w.t.Errorf("%+v", some)
+		}
+		w.after(10*time.Minute, "b=4/4 c=4/4 d=4/4")
+		if ps := w.last.Problems(); len(ps) > 0 || w.last.Count > 0 {
+			w.t.Errorf("in the end: %+v", ps)
+		}
+	})
+}
+
 // What is held is looked through at a pace if it is much: a registry whose thousands of services come back one by one is told of now
 // and then, and not at each.
 func TestMuchIsToldAtAPace(t *testing.T) {
@@ -234,7 +272,7 @@ func TestMuchIsToldAtAPace(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if ps, held := w.problems(), w.held(); len(ps) != 100 || held[len(held)-1] != many || ps[0].Item != "VirtualService/ns/v0" {
+		if ps, held := w.problems(), w.held(); len(ps) != 101 || held[len(held)-1] != many || ps[0].Item != "VirtualService/ns/v0" || ps[100].Reason != "4900 more are held back" || model.CountProblems(ps) != many {
 			w.t.Errorf("%d problems, held %v", len(ps), held)
 		}
 		for _, ev := range evs {
@@ -249,9 +287,44 @@ func TestMuchIsToldAtAPace(t *testing.T) {
 		if n := len(w.Statuses()) - before; n > 1000 { // at each it were 10 000
 			w.t.Errorf("%d statuses", n)
 		}
+		if n := holdback.Looks(w.before); n > 2000 {
+			w.t.Errorf("%d looks", n)
+		}
 		w.configs(10*time.Minute, "", model.ConfigGateway)
 		if n := len(w.served()); n < many {
 			w.t.Errorf("%d rows", n)
+		}
+	})
+}
+
+// While much is held, further removals do not have it looked through at each: neither to tell of them nor to see what is due.
+func TestLooksAreAtAPace(t *testing.T) {
+	t.Parallel()
+	story(t, "objects go one by one while thousands are held", api.EmptyPolicy{}, func(w *world) {
+		const many, more = 5000, 300
+		var evs, gone []model.Event
+		for i := range many + more {
+			evs = append(evs, configured(model.ConfigVirtualService, fmt.Sprint("v", i)))
+			gone = append(gone, model.Event{Row: evs[i].Row})
+		}
+		w.Registry.Apply(evs...)
+		w.reconnect()
+		w.Registry.Apply(gone[:many]...)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		before := holdback.Looks(w.before)
+		for _, ev := range gone[many:] {
+			w.Registry.Apply(ev)
+			time.Sleep(100 * time.Microsecond) // of the fake clock
+			synctest.Wait()
+		}
+		if n := holdback.Looks(w.before) - before; n > 4 { // in 30 ms, and it may rest for 98
+			w.t.Errorf("%d looks at %d removals", n, more)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if held := w.held(); held[len(held)-1] != many+more {
+			w.t.Errorf("%d are told", held[len(held)-1])
 		}
 	})
 }

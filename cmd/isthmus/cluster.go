@@ -67,7 +67,7 @@ func clusterTable(clusters []debug.Cluster, now time.Time) *output.Table {
 			notServed += n
 		}
 		t.Add(c.ID, c.Provider, c.SyncStatus, c.State, age(c.Since, now), rows(model.RowService), rows(model.RowEndpoints),
-			rows(model.RowWorkload), strconv.Itoa(len(c.Problems)), strconv.Itoa(notServed), expiry(c.Expires(), now), cmp.Or(c.Credential, &debug.Credential{}).Source)
+			rows(model.RowWorkload), strconv.Itoa(debug.CountProblems(c.Problems)), strconv.Itoa(notServed), expiry(c.Expires(), now), cmp.Or(c.Credential, &debug.Credential{}).Source)
 	}
 	return t
 }

@@ -33,7 +33,7 @@ func newRegistryList(now func() time.Time) *cobra.Command {
 STATE is the contact now: a stale registry keeps serving its last good data, a degraded one serves as it was declared before, since
 what is declared now does not work, and a refused one can't be read as it is declared. HELD counts services, and objects of
 configuration, that are served as they were although the registry says otherwise, by its policy for what becomes empty; PROBLEMS
-all that wants attention, these included: 'isthmus registry explain NAME' tells each.`,
+all that wants attention, these included: 'isthmus registry explain NAME' tells what.`,
 		Example: "  isthmus registry list\n  isthmus registry list -o wide\n  isthmus registry list -o json | jq -r '.[] | select(.state != \"live\") | .name'",
 		Args:    none,
 	}
@@ -55,7 +55,7 @@ func registryTable(list []debug.Registry, now time.Time) *output.Table {
 	t := &output.Table{Header: []string{"NAME", "PROVIDER", "STATE", "FOR", "SERVICES", "ENDPOINTS", "WORKLOADS", "LAST-EVENT", "HELD", "PROBLEMS", "DECLARED-BY", "REASON"}}
 	for _, x := range list {
 		t.Add(x.Name, x.Provider, x.State, age(x.Since, now), strconv.Itoa(x.Services), strconv.Itoa(x.Endpoints), strconv.Itoa(x.Workloads), age(x.LastEvent, now),
-			strconv.Itoa(x.HeldBack), strconv.Itoa(len(x.Problems)), declaredBy(x), registryReason(x))
+			strconv.Itoa(x.HeldBack), strconv.Itoa(debug.CountProblems(x.Problems)), declaredBy(x), registryReason(x))
 	}
 	return t
 }
@@ -82,8 +82,8 @@ func newRegistryExplain(now func() time.Time) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain NAME",
 		Short: "Explain a registry: contact, where it is declared, settings in force, what can't be used or is held back",
-		Long: `Explain a foreign registry: how the contact with it is and why, what declares it, what it holds, each item that can't be used
-or whose removal is held back, and the settings in force with all defaults.`,
+		Long: `Explain a foreign registry: how the contact with it is and why, what declares it, what it holds, items that can't be used,
+each whose removal is held back, and the settings in force with all defaults.`,
 		Example: "  isthmus registry explain legacy\n  isthmus registry explain legacy --provider consul -o yaml",
 		Args:    words("NAME"),
 	}

@@ -273,6 +273,49 @@ func testOutlives(t *testing.T, away bool) {
 	})
 }
 
+// TestAllThatIsHeldBackIsFound: of many services that are held back a status names some and says how many more there are; whoever asks
+// for the registry, or for one of the services, is told of each.
+func TestAllThatIsHeldBackIsFound(t *testing.T) {
+	t.Parallel()
+	const many = 130
+	services := map[string][]string{}
+	for i := range many {
+		services[fmt.Sprintf("s%03d", i)] = []string{fmt.Sprintf("10.7.1.%d", i+1)}
+	}
+	c := newConsul(t, services)
+	r := startHub(t, map[string]string{"east/services.yaml": serviceYAML("east", "10.1.0.1"), "east/a.yaml": registryYAML("a", c.address(), ", empty: {mode: hold, duration: 1h}")}, "--cluster-id", "east")
+	r.log.until(t, "all services", func() bool { return registryOf(t, r, "a").Services == many })
+	c.set(func() { clear(c.services) })
+	r.log.until(t, "that all are held back", func() bool {
+		x := registryOf(t, r, "a")
+		return x.HeldBack == many && debug.CountProblems(x.Problems) == many
+	})
+	x := registryOf(t, r, "a")
+	if n := len(x.Problems); n != 101 || x.Problems[100].More != 30 || x.Problems[100].Reason != "30 more are held back" {
+		t.Errorf("%d problems, at last %+v", n, x.Problems[n-1])
+	}
+	if got := command(t, "registry", "list", "--hub", r.url); !strings.Contains(strings.Join(strings.Fields(got.stdout), " "), " 130 130 -") {
+		t.Errorf("%s", got.stdout)
+	}
+	if _, metrics := get(t, "http://"+r.monitoring+"/metrics"); !strings.Contains(metrics, `isthmus_registry_held_back{registry="consul/a"} 130`) {
+		t.Error("the metric does not count all")
+	}
+	got := command(t, "registry", "explain", "a", "--hub", r.url)
+	for i := range many {
+		if !strings.Contains(got.stdout, fmt.Sprintf("Service/istio-system/s%03d ", i)) {
+			t.Fatalf("s%03d is not told of:\n%s", i, got.stdout)
+		}
+	}
+	if strings.Contains(got.stdout, "more are held back") {
+		t.Errorf("%s", got.stdout)
+	}
+	for _, name := range []string{"s000", "s129"} {
+		if got := command(t, "service", "explain", name+".dc1.consul", "--hub", r.url); strings.Count(got.stdout, "of its 1 endpoints 0 are left") != 1 {
+			t.Errorf("%s", got.stdout)
+		}
+	}
+}
+
 // TestRegistryHoldsBack: a registry that loses everything at once serves on, and what is held back shows.
 func TestRegistryHoldsBack(t *testing.T) {
 	t.Parallel()

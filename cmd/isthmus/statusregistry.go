@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	mostQuarantined = 20               // items are named in a status, which an API server keeps
+	mostQuarantined = 20               // items are named in a status, which an API server keeps; how many more there are is said
 	countsEvery     = 30 * time.Second // is how often a status is written for numbers alone
 )
 
@@ -52,7 +52,22 @@ func (r *registryStatuses) of(c *model.Config, list []debug.Registry, findings [
 // sameButNumbers compares what somebody would want to know at once.
 func sameButNumbers(a, b api.RegistryStatus) bool {
 	return a.State == b.State && a.Reason == b.Reason && a.ObservedGeneration == b.ObservedGeneration && slices.Equal(a.Conditions, b.Conditions) &&
-		slices.Equal(a.Quarantined, b.Quarantined) && (a.Services == 0) == (b.Services == 0) && (a.Endpoints == 0) == (b.Endpoints == 0)
+		slices.EqualFunc(a.Quarantined, b.Quarantined, sameButNumber) && (a.Services == 0) == (b.Services == 0) && (a.Endpoints == 0) == (b.Endpoints == 0)
+}
+
+// sameButNumber compares items; one without a name says how many more there are.
+func sameButNumber(a, b api.QuarantinedItem) bool { return a == b || a.Item == "" && b.Item == "" }
+
+// quarantined names as many problems as a status has room for.
+func quarantined(problems []debug.Problem) (out []api.QuarantinedItem) {
+	list := make([]model.Problem, len(problems))
+	for i, p := range problems {
+		list[i] = model.Problem(p)
+	}
+	for _, p := range model.ListProblems(time.Time{}, list, nil, mostQuarantined) {
+		out = append(out, api.QuarantinedItem{Item: p.Item, Reason: p.Reason})
+	}
+	return out
 }
 
 // registryStatus is what the hub makes of a Registry, by what it attached for it.
@@ -75,9 +90,7 @@ func registryStatus(c *model.Config, list []debug.Registry, findings []model.Fin
 		if !x.LastEvent.IsZero() {
 			out.LastEvent = &metav1.Time{Time: x.LastEvent.UTC().Truncate(time.Minute)}
 		}
-		for _, p := range x.Problems[:min(len(x.Problems), mostQuarantined)] {
-			out.Quarantined = append(out.Quarantined, api.QuarantinedItem{Item: p.Item, Reason: p.Reason})
-		}
+		out.Quarantined = quarantined(x.Problems)
 		out.Effective = x.Effective
 		synced.Reason, synced.Message = "NotSynced", cmp.Or(out.Reason, "it has not delivered everything yet")
 		if x.Synced {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,40 @@ func condition(list []metav1.Condition, kind string) string {
 		}
 	}
 	return ""
+}
+
+// A status has room for some items. What concerns the registry is among them, and how many more there are is said; that this number changes
+// is no reason to write at once.
+func TestRegistryStatusOfManyProblems(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	statuses := registryStatuses{now: func() time.Time { return now }}
+	c := &model.Config{Source: model.Source{Object: model.ObjectKey{Kind: "Registry", Namespace: "n", Name: "a"}}}
+	x := debug.Registry{State: "live", Synced: true, DeclaredBy: &debug.Declaring{Source: debug.Source{Shard: "/", Object: "Registry/n/a"}}}
+	for i := range 60 {
+		x.Problems = append(x.Problems, debug.Problem{Item: fmt.Sprintf("Service/n/s%02d", i), Reason: "gone", Held: true})
+	}
+	x.Problems = append(x.Problems, debug.Problem{Item: "peer:west", Reason: "refused", Broad: true}, debug.Problem{Reason: "30 more", More: 30})
+	look := func() []api.QuarantinedItem {
+		statuses.begin()
+		return statuses.of(c, []debug.Registry{x}, nil).Quarantined
+	}
+	got := look()
+	if len(got) != 21 || got[0].Item != "peer:west" || got[1].Item != "Service/n/s00" || got[20] != (api.QuarantinedItem{Reason: "71 more problems are not listed"}) {
+		t.Fatalf("%+v", got)
+	}
+	x.Problems[61].More = 29
+	if got := look(); got[20].Reason != "71 more problems are not listed" {
+		t.Errorf("%+v is told at once", got[20])
+	}
+	now = now.Add(countsEvery)
+	if got := look(); got[20].Reason != "70 more problems are not listed" {
+		t.Errorf("%+v is told for ever", got[20])
+	}
+	x.Problems = x.Problems[:2]
+	if got := look(); len(got) != 2 {
+		t.Errorf("%+v", got)
+	}
 }
 
 // Numbers that change all the time are written now and then; what somebody would want to know at once is written at once.

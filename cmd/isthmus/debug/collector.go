@@ -48,7 +48,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(info, 1, c.Version)
 	for _, s := range c.Shards() {
 		cluster, provider := string(s.Key.Cluster), string(s.Key.Provider)
-		gauge(problemsDesc, float64(len(s.Status.Problems)), cluster, provider)
+		gauge(problemsDesc, float64(model.CountProblems(s.Status.Problems)), cluster, provider)
 		for kind, n := range s.NotServed {
 			gauge(notServedDesc, float64(n), cluster, provider, kind)
 		}

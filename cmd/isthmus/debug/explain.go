@@ -42,7 +42,7 @@ func (h *handler) explain(r *http.Request) (any, error) {
 	}
 	out = append(out, lost...)
 	for i := range out {
-		out[i].Stale, out[i].Problems = outages(h.Shards(), out[i]), problems(h.Shards(), out[i])
+		out[i].Stale, out[i].Problems = outages(h.Shards(), out[i]), problems(h.Shards(), h.HeldBack, out[i])
 	}
 	return out, nil
 }

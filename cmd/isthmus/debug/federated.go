@@ -2,10 +2,10 @@ package debug
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/analysis"
+	"github.com/isthmus-mesh/isthmus/clusters/holdback"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
 
@@ -60,11 +60,22 @@ func partOf(s *pushcontext.ShapeView, e *model.Endpoint) string {
 	return ""
 }
 
-// problems are those that registries have with the objects that a service and its endpoints are made of, such as a removal
-// that is held back.
-func problems(shards []pushcontext.ShardInfo, x Explanation) (out []ItemProblem) {
-	made := map[Source]bool{}
-	add := func(s Source) { made[Source{Shard: s.Shard, Object: s.Object}] = true }
+// problems are those that registries have with the objects that a service and its endpoints are made of. Removals that are held back are
+// asked for, if they can be: a status names only some.
+func problems(shards []pushcontext.ShardInfo, held func(model.ShardKey) holdback.Held, x Explanation) (out []ItemProblem) {
+	hosts := []string{x.Service.Hostname}
+	if x.Federation != nil {
+		for _, s := range x.Federation.Sources {
+			hosts = append(hosts, s.Host)
+		}
+	}
+	items := map[string][]string{} // keys of rows, by shard
+	add := func(s Source) {
+		items[s.Shard] = append(items[s.Shard], s.Object)
+		for _, host := range hosts {
+			items[s.Shard] = append(items[s.Shard], s.Object+"/"+host) // rows of a ServiceEntry end with their host
+		}
+	}
 	for _, c := range x.Contributions {
 		add(c.Source)
 	}
@@ -72,8 +83,19 @@ func problems(shards []pushcontext.ShardInfo, x Explanation) (out []ItemProblem)
 		add(e.Source)
 	}
 	for _, s := range shards {
-		for _, p := range s.Status.Problems {
-			if made[Source{Shard: s.Key.String(), Object: strings.TrimSuffix(p.Item, "/"+x.Service.Hostname)}] { // rows of a ServiceEntry end with their host
+		of := items[s.Key.String()]
+		if len(of) == 0 {
+			continue
+		}
+		slices.Sort(of)
+		of = slices.Compact(of)
+		list := s.Status.Problems
+		if held != nil {
+			list = slices.DeleteFunc(slices.Clone(list), func(p model.Problem) bool { return p.Held })
+			list = append(list, held(s.Key).Problems(of...)...)
+		}
+		for _, p := range list {
+			if _, is := slices.BinarySearch(of, p.Item); is {
 				out = append(out, ItemProblem{s.Key.String(), Problem(p)})
 			}
 		}

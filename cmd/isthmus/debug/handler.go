@@ -10,6 +10,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/clusters"
+	"github.com/isthmus-mesh/isthmus/clusters/holdback"
 	"github.com/isthmus-mesh/isthmus/clusters/registries"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
@@ -22,10 +23,10 @@ type Options struct {
 	Ready         func() error                   // nil, or why the hub does not serve yet
 	Proxies       Proxies
 	ConfigCluster model.ClusterID
-	Members       func() []clusters.Member // credentials; nil if no cluster has one
-	Findings      *Findings                // of Snapshot; made by New if nil
-	Declared      func() []registries.Info // nil if no registries can be declared
-	HeldBack      func(model.ShardKey) int // how much a registry serves as it was; nil if none does
+	Members       func() []clusters.Member           // credentials; nil if no cluster has one
+	Findings      *Findings                          // of Snapshot; made by New if nil
+	Declared      func() []registries.Info           // nil if no registries can be declared
+	HeldBack      func(model.ShardKey) holdback.Held // what a registry serves as it was; nil if none does
 }
 
 // Path is one debug endpoint.

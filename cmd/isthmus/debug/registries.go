@@ -8,6 +8,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/clusters/holdback"
 	"github.com/isthmus-mesh/isthmus/clusters/registries"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 )
@@ -25,9 +26,9 @@ type Registry struct {
 	LastEvent   time.Time  `json:"lastEvent,omitzero"`
 	Services    int        `json:"services"`
 	Workloads   int        `json:"workloads"`
-	Endpoints   int        `json:"endpoints"` // that proxies may be sent
-	HeldBack    int        `json:"heldBack"`  // services, and objects of configuration, that are served as they were
-	Problems    []Problem  `json:"problems,omitempty"`
+	Endpoints   int        `json:"endpoints"`            // that proxies may be sent
+	HeldBack    int        `json:"heldBack"`             // services, and objects of configuration, that are served as they were
+	Problems    []Problem  `json:"problems,omitempty"`   // as the status has them; of one that is asked for by name, all that is held back too
 	DeclaredBy  *Declaring `json:"declaredBy,omitempty"` // nil if flags or the mesh's settings name it
 	Secrets     []string   `json:"secrets,omitempty"`    // that it needs
 	// Effective are the settings in force, defaults and all, of what is declared now; Static those of a service whose addresses are declared.
@@ -42,7 +43,7 @@ type Declaring struct {
 }
 
 func (h *handler) registries(r *http.Request) (any, error) {
-	out := Registries(h.Shards(), h.Snapshot(), h.declared(), h.HeldBack)
+	out := Registries(h.Shards(), h.Snapshot(), h.declared(), h.held)
 	q := r.URL.Query()
 	if q.Get("name") == "" {
 		return out, nil
@@ -51,7 +52,30 @@ func (h *handler) registries(r *http.Request) (any, error) {
 	if len(out) == 0 {
 		return nil, notFound("there is no registry %s", q.Get("name"))
 	}
+	for i := range out {
+		out[i].tellAll(h.held)
+	}
 	return out, nil
+}
+
+// held is what a registry holds back.
+func (h *handler) held(k model.ShardKey) holdback.Held {
+	if h.HeldBack == nil {
+		return holdback.Held{}
+	}
+	return h.HeldBack(k)
+}
+
+// tellAll has the problems name all that is held back, of which a status names some.
+func (x *Registry) tellAll(held func(model.ShardKey) holdback.Held) {
+	all := held(model.ShardKey{Provider: model.ProviderID(x.Provider), Cluster: model.ClusterID(x.Name)}).Problems()
+	if len(all) == 0 {
+		return
+	}
+	x.Problems = slices.DeleteFunc(x.Problems, func(p Problem) bool { return p.Held })
+	for _, p := range all {
+		x.Problems = append(x.Problems, Problem(p))
+	}
 }
 
 func (h *handler) declared() []registries.Info {
@@ -62,7 +86,7 @@ func (h *handler) declared() []registries.Info {
 }
 
 // Registries shows the foreign ones, by name and provider. The snapshot may be nil, and held too.
-func Registries(shards []pushcontext.ShardInfo, pc *pushcontext.PushContext, declared []registries.Info, held func(model.ShardKey) int) []Registry {
+func Registries(shards []pushcontext.ShardInfo, pc *pushcontext.PushContext, declared []registries.Info, held func(model.ShardKey) holdback.Held) []Registry {
 	by := map[model.ShardKey]registries.Info{}
 	for _, d := range declared {
 		by[d.Key] = d
@@ -79,7 +103,7 @@ func Registries(shards []pushcontext.ShardInfo, pc *pushcontext.PushContext, dec
 		x := registry(s)
 		x.Endpoints = endpoints[s.Key]
 		if held != nil {
-			x.HeldBack = held(s.Key)
+			x.HeldBack = held(s.Key).Count
 		}
 		if d, ok := by[s.Key]; ok {
 			x.declare(d)

@@ -6,7 +6,11 @@
 // Names and shapes follow istiod's debug endpoints where those have one, with fields added.
 package debug
 
-import "time"
+import (
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
+)
 
 // Cluster is one registry: an element of /debug/clusterz, which istiod's tools read as
 // {id, secretName, syncStatus}. A credential whose cluster has no registry is an element too.
@@ -74,6 +78,14 @@ type Problem struct {
 	Broad  bool      `json:"-"`
 	Held   bool      `json:"heldBack,omitempty"` // the item is gone, and served as it was for a time
 	More   int       `json:"more,omitempty"`     // it stands for so many that are not listed
+}
+
+// CountProblems is how many there are, listed or not.
+func CountProblems(list []Problem) (n int) {
+	for _, p := range list {
+		n += model.CountProblems([]model.Problem{model.Problem(p)})
+	}
+	return n
 }
 
 // Source says where a fact came from.

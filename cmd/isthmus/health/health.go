@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/pushcontext"
 	"github.com/isthmus-mesh/isthmus/xds/gen"
 )
@@ -94,7 +95,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	problems := 0
 	for _, s := range c.Shards() {
-		problems += len(s.Status.Problems)
+		problems += model.CountProblems(s.Status.Problems)
 	}
 	gauge(rejected(), problems+c.droppedServers(pc))
 	for reason, n := range c.leftOut(pc) {
