@@ -74,6 +74,7 @@ func compare(x, y Finding) int {
 type analysis struct {
 	pc       *pushcontext.PushContext
 	offline  bool // foreign registries are not read
+	guesses  int  // how often another host was looked for
 	found    []Finding
 	unread   []unread // foreign registries of which nothing is known; made once they are looked for
 	looked   bool
@@ -156,10 +157,20 @@ func (a *analysis) services() {
 			continue
 		}
 		for _, c := range s.Shape.Contributions {
-			if c.Won {
+			if c.Won && !a.reachesNothing(c.Source) {
 				a.add(c.Source, model.Finding{Code: CodeNoEndpoints, Severity: model.SeverityWarning, Message: s.Shape.Key.Host + " has no endpoints: no workload of the namespace " +
 					s.Shape.Key.Namespace + " has the labels of workloadSelector, or none of them can be used ('isthmus service explain' says why)"})
 			}
 		}
 	}
+}
+
+// codeRequired is clusters/kube/validate's code of what is missing.
+const codeRequired = "Required"
+
+// reachesNothing reports whether it is said of a ServiceEntry already that it has neither endpoints nor a selector.
+func (a *analysis) reachesNothing(of model.Source) bool {
+	return slices.ContainsFunc(a.objectsNamed(of.Object.Kind, of.Object.Namespace+"/"+of.Object.Name), func(c *model.Config) bool {
+		return c.Source.Shard == of.Shard && slices.ContainsFunc(c.Findings, func(f model.Finding) bool { return f.Code == codeRequired && f.Field == "resolution" })
+	})
 }

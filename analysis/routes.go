@@ -92,7 +92,7 @@ func (a *analysis) destinations(v *pushcontext.VirtualService) {
 		h := a.pc.Host(host)
 		if h == nil {
 			why, severity := a.absent(host, "requests to it fail with 503; mend the name, or add a Service or ServiceEntry")
-			a.add(v.Source, model.Finding{Code: CodeUnknownHost, Severity: d.at(severity), Field: d.field, Message: fmt.Sprintf("no service has the host %s: %s", host, why)})
+			a.add(v.Source, model.Finding{Code: CodeUnknownHost, Severity: d.at(severity), Field: d.field, Message: fmt.Sprintf("no service has the host %s: %s%s", host, why, a.otherHost(host))})
 			continue
 		}
 		visible := slices.DeleteFunc(slices.Clone(h.Services), func(s *pushcontext.ServiceView) bool { return !s.Shape.Export.Includes(v.Namespace) })
@@ -108,7 +108,7 @@ func (a *analysis) destinations(v *pushcontext.VirtualService) {
 			tell(CodeUnknownPort, "the service %s has no port %d; its ports are %s", host, n, portsText(visible[0].Shape))
 		}
 		if name := d.to.GetSubset(); name != "" && !slices.ContainsFunc(visible, func(s *pushcontext.ServiceView) bool { return hasSubset(s.Shape, name) }) {
-			tell(CodeUnknownSubset, "no DestinationRule for %s has a subset %s: requests to it fail with 503; add it there", host, name)
+			tell(CodeUnknownSubset, "no DestinationRule for %s has a subset %s: requests to it fail with 503; add it there%s", host, name, otherSubset(name, visible))
 		} else if name != "" {
 			a.outOfSight(v, d, visible)
 		}
@@ -149,7 +149,7 @@ func (a *analysis) bound(v *pushcontext.VirtualService, gates map[string][]*push
 		}
 		servers, there := gates[name]
 		if !there {
-			message := fmt.Sprintf("there is no Gateway %s: mend the name, or add it", name)
+			message := fmt.Sprintf("there is no Gateway %s: mend the name, or add it%s", name, otherGateway(name, gates))
 			if a.refused(model.ConfigGateway, name) {
 				message = fmt.Sprintf("the Gateway %s has an error and is not in force: mend it", name)
 			}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -38,7 +39,7 @@ func (a *analysis) destinationRules() {
 		services := a.ruled(spec.Host)
 		if len(services) == 0 {
 			why, _ := a.absent(spec.Host, "the rule does nothing; mend the name, or add a Service or ServiceEntry")
-			a.add(c.Source, model.Finding{Code: CodeUnknownHost, Severity: model.SeverityWarning, Field: "host", Message: fmt.Sprintf("no service has the host %s: %s", spec.Host, why)})
+			a.add(c.Source, model.Finding{Code: CodeUnknownHost, Severity: model.SeverityWarning, Field: "host", Message: fmt.Sprintf("no service has the host %s: %s%s", spec.Host, why, a.otherHost(spec.Host))})
 			continue
 		}
 		a.ruledPorts(c, spec, services)
@@ -79,13 +80,14 @@ func (a *analysis) gateways() {
 		return
 	}
 	a.passthrough()
+	mayBind := sync.OnceValue(a.mayBind)
 	first := map[gatewayPlace]*pushcontext.GatewayServer{}
 	taken := map[gatewayPlace]map[string]*pushcontext.GatewayServer{} // hosts of servers with TLS
 	for _, g := range a.pc.Gateways.Servers {
 		field := fmt.Sprintf("servers[%d]", g.Index)
 		if len(g.Bound) == 0 && !routesItself(g.Spec) {
 			a.add(g.Source, model.Finding{Code: CodeNoRoutes, Severity: model.SeverityInfo, Field: field,
-				Message: "no VirtualService has routes for it: requests are answered with 404, connections closed; bind one to " + g.Name()})
+				Message: "no VirtualService has routes for it: requests are answered with 404, connections closed; bind one to " + g.Name() + mayBind()})
 		}
 		if n := g.Spec.GetPort().GetNumber(); a.proxysOwn(n) {
 			a.add(g.Source, model.Finding{Code: CodePortConflict, Severity: model.SeverityError, Field: field + ".port",
@@ -105,6 +107,25 @@ func (a *analysis) gateways() {
 				Message: fmt.Sprintf("%s speaks %s at port %d of the same routers, this one %s: it is not served; use another port", other.Source.Object, x, at.port, y)})
 		}
 	}
+}
+
+// mayBind names VirtualServices of which nothing is in force, for what has no routes: nothing is known of them but that an error
+// keeps them from it.
+func (a *analysis) mayBind() string {
+	const most = 3
+	var names []string
+	for _, c := range a.pc.Configs {
+		if c.Kind == model.ConfigVirtualService && c.Refused && c.Spec == nil {
+			names = append(names, c.Namespace+"/"+c.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	if slices.Sort(names); len(names) > most {
+		names = append(names[:most], "…")
+	}
+	return ", or mend one that has an error and is not in force: " + strings.Join(names, ", ")
 }
 
 // proxysOwn reports whether proxies listen at a port for themselves: for intercepted connections, metrics and health.
