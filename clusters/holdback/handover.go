@@ -43,14 +43,17 @@ func (h *Handover) replaced(g *gate) bool {
 	return h.last != nil && h.last != g
 }
 
-// inherit takes over what a run before serves; it is called with mu held, and locks only what is older.
-func (g *gate) inherit(before *gate) {
+// inherit takes over what a run before serves, and reports whether that one is in contact with the registry; it is called with mu held, and
+// locks only what is older.
+func (g *gate) inherit(before *gate) (contact bool) {
 	before.mu.Lock()
 	defer before.mu.Unlock()
 	g.rows, g.total, g.count = maps.Clone(before.rows), maps.Clone(before.total), before.count
+	g.doubt = before.doubt
 	for row, h := range before.held {
 		own := *h
 		own.others, own.bare = maps.Clone(h.others), maps.Clone(h.bare)
 		g.keep(row, &own)
 	}
+	return before.status.State == model.StateLive
 }

@@ -56,12 +56,20 @@ func (r *registry) Run(ctx context.Context, out model.Sink) error {
 	var timer sync.WaitGroup
 	timer.Go(func() { g.keepTime(own) })
 	err := r.Registry.Run(ctx, g)
+	g.end()
 	cancel()
 	timer.Wait()
 	if !r.opts.Before.replaced(g) {
 		r.opts.Held(Held{})
 	}
 	return err
+}
+
+// end notes that nobody is in contact with the registry any more.
+func (g *gate) end() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.status.State = ""
 }
 
 // gate is the sink of one run.
@@ -141,6 +149,7 @@ func (h *held) served() model.Object {
 func (g *gate) Replace(s *model.ShardState) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	contact := g.status.State == model.StateLive
 	if !g.synced {
 		g.synced = true
 		before := g.opts.Before.next(g)
@@ -149,9 +158,9 @@ func (g *gate) Replace(s *model.ShardState) {
 			g.out.Replace(s)
 			return
 		}
-		g.inherit(before)
+		contact = g.inherit(before)
 	}
-	g.doubt = time.Now().Add(doubtful)
+	defer g.judging(contact)()
 	rows := maps.Collect(s.Rows())
 	var events []model.Event
 	for k := range g.rows {
@@ -179,6 +188,18 @@ func (g *gate) Replace(s *model.ShardState) {
 	}
 	g.out.Replace(b.Build())
 	g.tell()
+}
+
+// judging has a full read judged as one that may be of less than there is, and gives what ends that. While there was contact, like when
+// credentials change, what goes afterwards goes for itself.
+func (g *gate) judging(contact bool) (end func()) {
+	was := g.doubt
+	g.doubt = time.Now().Add(doubtful)
+	return func() {
+		if contact {
+			g.doubt = was
+		}
+	}
 }
 
 // kept are the rows that may be held back one day, and what they weigh.
@@ -289,6 +310,13 @@ func (g *gate) decide(now time.Time) {
 	}
 	for _, h := range g.held {
 		l := of(h.kind())
+		if h.decided && now.Sub(h.since) > doubtful {
+			l.before += h.lost()
+			for _, o := range h.others {
+				of(kindOf(o)).before += weight(o)
+			}
+			continue
+		}
 		l.due = l.due || !h.decided && !h.due.After(now)
 		l.doubted = l.doubted || h.doubted
 		l.lost += h.lost()
@@ -299,7 +327,8 @@ func (g *gate) decide(now time.Time) {
 		}
 	}
 	for _, h := range g.held {
-		l, total := kinds[h.kind()], g.total[h.kind()]
+		l := kinds[h.kind()]
+		total := g.total[h.kind()] - l.before
 		if h.decided || !l.due || !l.several && !l.doubted || l.lost*100 <= int(*g.opts.Policy.Percent)*total {
 			continue
 		}
@@ -309,7 +338,7 @@ func (g *gate) decide(now time.Time) {
 
 // loss is what is gone of a kind.
 type loss struct {
-	lost         int             // what it weighs
+	before, lost int             // what it weighs: what went long before, and what went together
 	object       model.ObjectKey // one that it is of
 	several      bool            // it is of others too
 	due, doubted bool            // one of them is

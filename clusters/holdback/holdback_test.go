@@ -107,6 +107,7 @@ type world struct {
 	told   []int         // guarded by mu: the numbers of what is held
 	last   holdback.Held // guarded by mu
 	before *holdback.Handover
+	stop   func() // ends the run
 }
 
 // held are the numbers that were told, without repetitions.
@@ -128,7 +129,8 @@ func start(t *testing.T, p api.EmptyPolicy) *world {
 	ctx, cancel := context.WithCancel(t.Context())
 	var run sync.WaitGroup
 	run.Go(func() { _ = reg.Run(ctx, w.sink) })
-	t.Cleanup(func() { cancel(); run.Wait() })
+	w.stop = func() { cancel(); run.Wait() }
+	t.Cleanup(w.stop)
 	w.Registry.Replace(all(map[string][]int{"a": four, "b": four, "c": four, "d": four}))
 	w.Registry.Status(model.Status{State: model.StateLive})
 	synctest.Wait()
@@ -257,6 +259,20 @@ func TestPolicies(t *testing.T) {
 		w.after(time.Minute, everything)
 		w.after(4*time.Minute, "a=4/4")
 	})
+	story(t, "what goes long after the others, while these are held, goes for itself", protect, func(w *world) {
+		for _, s := range []string{"a", "b", "c"} {
+			w.put(s)
+		}
+		w.after(2*time.Minute, everything)
+		w.put("d")
+		w.after(3*time.Second, "a=4/4 b=4/4 c=4/4 d=0/0")
+		w.after(3*time.Minute, "a=0/0 b=0/0 c=0/0 d=0/0")
+	})
+	story(t, "a full read while there is contact makes nothing doubtful that goes later", protect, func(w *world) {
+		w.Registry.Replace(all(map[string][]int{"a": four, "b": four, "c": four, "d": four}))
+		w.put("a", 1)
+		w.after(0, "a=1/1 b=4/4 c=4/4 d=4/4")
+	})
 	story(t, "hold", api.EmptyPolicy{Mode: api.EmptyHold, Duration: &metav1.Duration{Duration: time.Minute}}, func(w *world) {
 		w.put("a")
 		w.put("b", 1)
@@ -325,6 +341,42 @@ func TestWhatIsHeldOutlivesAReplacement(t *testing.T) {
 			t.Errorf("%d held", held)
 		}
 	})
+}
+
+// TestNewCredentialsMakeNothingDoubtful: the registry was in contact all the time, so what goes after the swap goes at once. A run that follows
+// one that has ended can't know that.
+func TestNewCredentialsMakeNothingDoubtful(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		ended bool
+		want  string
+	}{
+		{"make before break", false, "a=1/1"},
+		{"after a run that has ended", true, "a=4/4"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := start(t, api.EmptyPolicy{})
+				second := memory.New(key)
+				reg := holdback.Wrap(second, holdback.Options{Policy: *api.RegistrySpec{}.Effective("ns").Empty, Before: w.before})
+				ctx, cancel := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				if c.ended {
+					w.stop()
+				}
+				running.Go(func() { _ = reg.Run(ctx, w.sink) })
+				second.Replace(all(map[string][]int{"a": four, "b": four, "c": four, "d": four}))
+				second.Status(model.Status{State: model.StateLive})
+				synctest.Wait()
+				second.Apply(events("a", []int{1})...)
+				w.after(0, c.want+" b=4/4 c=4/4 d=4/4")
+				cancel()
+				running.Wait()
+			})
+		})
+	}
 }
 
 // TestAReplacementThatHoldsNothing: if all is there again in the first that a new connection says, it is told that nothing is held.
