@@ -2,6 +2,7 @@ package aggregate_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -229,6 +230,29 @@ func TestDelegatesChange(t *testing.T) {
 			if pc.VirtualServices[0] != unrelated[0] || len(h.deltas) != 1 || len(h.deltas[0].Shape) != 1 {
 				t.Errorf("%d: %+v", i, h.deltas)
 			}
+		}
+	})
+}
+
+// Routes that only come from other delegates than before are other routes: they name where they are from.
+func TestDelegatesExchangeRoutes(t *testing.T) {
+	inBubble(t, aggregate.Options{ConfigCluster: "c1"}, func(h *hub) {
+		c1 := kube("c1")
+		root := delegating("", "leaf1")
+		root.Http = append(root.Http, &networking.HTTPRoute{Name: "r", Delegate: &networking.Delegate{Name: "leaf2"}})
+		leaf := func(name string, n int) *model.Config {
+			return virtual("ns", name, 0, &networking.VirtualService{Http: slices.Repeat([]*networking.HTTPRoute{to("b", 80)}, n)})
+		}
+		r := registry(c1, service(c1, "root"), virtual("ns", "root", 0, root), leaf("leaf1", 1), leaf("leaf2", 2))
+		h.Attach(r)
+		h.start()
+		h.quiet()
+		for _, c := range []*model.Config{leaf("leaf1", 2), leaf("leaf2", 1)} {
+			r.Put(keyOf(c), c)
+		}
+		h.quiet()
+		if got := h.service("root").Shape.VirtualServices[0].Origins; !slices.Equal(got, []int{0, 0, 1}) {
+			t.Errorf("routes are from %v", got)
 		}
 	})
 }

@@ -204,7 +204,7 @@ func (d directory) namespace(host string) string {
 // sameRoute compares content; revisions do not count.
 func sameRoute(a, b *pushcontext.VirtualService) bool {
 	return a == b || sameSource(&a.Source, &b.Source) && slices.EqualFunc(a.Delegates, b.Delegates, func(x, y model.Source) bool { return sameSource(&x, &y) }) &&
-		a.Namespace == b.Namespace && a.Created.Equal(b.Created) && slices.Equal(a.Hosts, b.Hosts) && slices.Equal(a.Gateways, b.Gateways) &&
+		slices.Equal(a.Origins, b.Origins) && a.Namespace == b.Namespace && a.Created.Equal(b.Created) && slices.Equal(a.Hosts, b.Hosts) && slices.Equal(a.Gateways, b.Gateways) &&
 		a.Export.Equal(b.Export) && slices.Equal(a.Destinations, b.Destinations) && maps.EqualFunc(a.Policies, b.Policies, samePolicies) && proto.Equal(a.Spec, b.Spec)
 }
 

@@ -58,4 +58,10 @@ func TestRenderRefuses(t *testing.T) {
 	if _, err := r.server.Render(n); err == nil {
 		t.Error("the node has no id")
 	}
+	if _, err := r.server.ClassOf(n); err == nil {
+		t.Error("the node has no class")
+	}
+	if c, err := r.server.ClassOf(node(1)); err != nil || c.Type != gen.Sidecar || c.Namespace == "" {
+		t.Errorf("%+v, %v", c, err)
+	}
 }
