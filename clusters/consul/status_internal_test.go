@@ -34,7 +34,7 @@ func hidden(digits string) func(*http.Request) (*http.Response, error) {
 // Where much is in trouble it is not looked through for each service that is read: all of it is told soon, the first by name.
 func TestMuchTroubleIsToldAtAPace(t *testing.T) {
 	t.Parallel()
-	const n, all, odd = 3000, "0123456789", "13579"
+	const n, all, odd = 1600, "0123456789", "13579"
 	reset := func(*http.Request) (*http.Response, error) { return nil, errors.New("connection reset by peer") }
 	for name, tc := range map[string]struct {
 		first, then string // what is hidden
