@@ -30,6 +30,8 @@ type header struct {
 	Model   string // what rows can say: see shape
 	Shard   model.ShardKey
 	Saved   time.Time
+	Of      string `json:",omitempty"` // as in Terms
+	Aside   []byte `json:",omitempty"` // likewise
 	Rows    int
 }
 

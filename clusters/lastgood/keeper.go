@@ -46,13 +46,13 @@ func (k *keeper) save() {
 	if k.over {
 		return
 	}
+	h := header{Saved: time.Now(), Of: k.terms.of(), Aside: k.terms.aside()} // before the rows: what it is about is among these, or of no interest
 	rows := k.tap.take()
 	if rows == nil {
 		return
 	}
-	start := time.Now()
-	err := k.file.write(k.serial, start, rows)
-	k.cost = time.Since(start)
+	err := k.file.write(k.serial, h, rows)
+	k.cost = time.Since(h.Saved)
 	if errors.Is(err, errOutdated) {
 		k.over = true
 		return

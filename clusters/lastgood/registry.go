@@ -25,13 +25,13 @@ const (
 
 // registry keeps what another one reports.
 type registry struct {
-	inner   model.Registry
-	opts    Options
-	file    *shardFile
-	next    func() uint64 // gives a higher serial than any before
-	restore bool
-	log     *slog.Logger
-	turn    chan struct{} // full while it runs, for who is replaced and attached again may not have ended yet
+	inner model.Registry
+	opts  Options
+	file  *shardFile
+	next  func() uint64 // gives a higher serial than any before
+	terms Terms
+	log   *slog.Logger
+	turn  chan struct{} // full while it runs, for who is replaced and attached again may not have ended yet
 
 	// Owned by who has the turn.
 	serial uint64    // of several instances only the newest writes
@@ -103,7 +103,7 @@ const (
 func newTap(r *registry, out model.Sink) *tap {
 	t := &tap{registry: r, out: out, synced: make(chan struct{}), changed: make(chan struct{}, 1), lost: make(chan struct{}, 1), held: r.held}
 	switch {
-	case r.known || !r.restore:
+	case r.known || !r.terms.Restore:
 		t.phase = truth
 	case !r.held.IsZero():
 		t.phase = restored
@@ -129,6 +129,7 @@ func (t *tap) Replace(s *model.ShardState) {
 	defer t.mu.Unlock()
 	if t.rows == nil {
 		close(t.synced)
+		t.fault = model.Problem{} // that there was nothing to restore
 	}
 	t.phase, t.rows = truth, maps.Collect(s.Rows())
 	t.out.Replace(s)
@@ -170,6 +171,9 @@ func (t *tap) note() {
 func (t *tap) Status(s model.Status) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.rows != nil && !slices.Equal(heldBack(t.last), heldBack(s)) {
+		t.note() // for what is kept aside
+	}
 	t.last = s
 	switch {
 	case t.phase == restored:
@@ -185,6 +189,16 @@ func (t *tap) Status(s model.Status) {
 		default:
 		}
 	}
+}
+
+// heldBack are the problems that tell of items which are gone, and served.
+func heldBack(s model.Status) (out []model.Problem) {
+	for _, p := range s.Problems {
+		if p.Held {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // give passes a status on, with what is wrong here; it is called with mu held.
@@ -267,7 +281,8 @@ func (t *tap) patience() time.Duration {
 
 // restore reports what was kept, if there is anything and inner still has not.
 func (t *tap) restore(why string) {
-	held, state, err := t.file.read()
+	h, state, err := t.file.read(t.terms.of())
+	held := h.Saved
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -278,6 +293,9 @@ func (t *tap) restore(why string) {
 	}
 	if err != nil {
 		t.phase = truth
+		if errors.Is(err, ErrOther) {
+			t.fault = model.Problem{Item: "state-dir", Reason: "what was kept is not served: " + err.Error(), Since: time.Now(), Broad: true}
+		}
 		if t.last.State != "" {
 			t.give(t.last)
 		}

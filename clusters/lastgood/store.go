@@ -97,22 +97,65 @@ func (s *Store) Clusters() (out []model.ClusterID) {
 // reg can't: as a full truth that is stale since it was last known to hold, until reg's own comes. Only the first
 // registry of a cluster may restore, for the first full truth of a replacement is taken as proof that it works.
 func (s *Store) Wrap(reg model.Registry, restore bool) model.Registry {
-	return s.WrapAfter(reg, restore, s.opts.After)
+	return s.wrap(reg, Terms{Restore: restore}, s.opts.After)
+}
+
+// Terms say how a registry is kept.
+type Terms struct {
+	Restore bool // as in Wrap
+	// Of gives what tells apart what a registry of one key may be declared as. Rows that were kept of another are not used: ErrOther.
+	Of func() string
+	// Aside gives what else is to be known with the rows, if set. It is written with them, and whenever what a status says is held back changes.
+	Aside func() []byte
+}
+
+func (t *Terms) of() string {
+	if t.Of == nil {
+		return ""
+	}
+	return t.Of()
+}
+
+func (t *Terms) aside() []byte {
+	if t.Aside == nil {
+		return nil
+	}
+	return t.Aside()
+}
+
+// ErrOther says that rows were kept of a registry that was declared otherwise.
+var ErrOther = errors.New("it is what the registry said as it was declared before")
+
+// WrapOn is Wrap on terms.
+func (s *Store) WrapOn(reg model.Registry, t Terms) model.Registry {
+	return s.wrap(reg, t, s.opts.After)
 }
 
 // WrapAfter is Wrap with another time than that of the options until what was kept is reported, for a registry that
 // others wait for and that has little to read.
 func (s *Store) WrapAfter(reg model.Registry, restore bool, after time.Duration) model.Registry {
+	return s.wrap(reg, Terms{Restore: restore}, after)
+}
+
+func (s *Store) wrap(reg model.Registry, t Terms, after time.Duration) model.Registry {
 	opts := s.opts
 	opts.After = after
-	return &registry{inner: reg, opts: opts, file: s.fileOf(reg.Key()), next: s.next, serial: s.next(), restore: restore, turn: make(chan struct{}, 1),
+	return &registry{inner: reg, opts: opts, file: s.fileOf(reg.Key()), next: s.next, serial: s.next(), terms: t, turn: make(chan struct{}, 1),
 		log: s.opts.Log.With("cluster", reg.Key().Cluster, "provider", reg.Key().Provider)}
 }
 
-// Kept gives what a registry said last, and when that was last known to hold. Its error is fs.ErrNotExist if nothing is kept.
-func (s *Store) Kept(k model.ShardKey) (rows *model.ShardState, held time.Time, err error) {
-	held, rows, err = s.fileOf(k).read()
-	return rows, held, err
+// Kept is what is known of a registry without it.
+type Kept struct {
+	Rows  *model.ShardState
+	Held  time.Time // when they were last known to hold
+	Aside []byte    // as in Terms; nil if there was nothing
+}
+
+// Kept gives what a registry said last, as it is declared now: of is as in Terms. Its error is fs.ErrNotExist if nothing is kept, and
+// ErrOther if that is of another declaration.
+func (s *Store) Kept(k model.ShardKey, of string) (Kept, error) {
+	h, rows, err := s.fileOf(k).read(of)
+	return Kept{rows, h.Saved, h.Aside}, err
 }
 
 // Forget removes what was kept of a registry that was detached. What instances wrapped so far still report is
@@ -161,7 +204,7 @@ type shardFile struct {
 var errOutdated = errors.New("a newer instance has written, or the registry was detached")
 
 // write replaces the file, for the instance with the serial.
-func (f *shardFile) write(serial uint64, saved time.Time, rows map[model.RowKey]model.Object) (err error) {
+func (f *shardFile) write(serial uint64, h header, rows map[model.RowKey]model.Object) (err error) {
 	if err := f.inTurn(serial, func() error { return nil }); err != nil {
 		return err // before the work is done
 	}
@@ -174,7 +217,8 @@ func (f *shardFile) write(serial uint64, saved time.Time, rows map[model.RowKey]
 			err = errors.Join(err, os.Remove(temp.Name()))
 		}
 	}()
-	err = encode(temp, header{Shard: f.key, Saved: saved}, rows, f.limit)
+	h.Shard = f.key
+	err = encode(temp, h, rows, f.limit)
 	if err == nil {
 		err = temp.Sync()
 	}
@@ -221,28 +265,31 @@ func (f *shardFile) touch(serial uint64, now time.Time) error {
 	})
 }
 
-// read gives the rows and when they were last known to hold.
-func (f *shardFile) read() (held time.Time, s *model.ShardState, err error) {
+// read gives the rows that were kept of a registry declared so, with a header that says when they were last known to hold.
+func (f *shardFile) read(of string) (h header, s *model.ShardState, err error) {
 	in, err := os.Open(f.path)
 	if err != nil {
-		return time.Time{}, nil, err
+		return header{}, nil, err
 	}
 	defer in.Close()
 	info, err := in.Stat()
 	if err != nil {
-		return time.Time{}, nil, err
+		return header{}, nil, err
 	}
-	h, s, err := decode(in, f.key, f.limit)
+	h, s, err = decode(in, f.key, f.limit)
+	if err == nil && h.Of != of {
+		err = ErrOther
+	}
 	if err != nil {
-		return time.Time{}, nil, err
+		return header{}, nil, err
 	}
-	if held = info.ModTime(); held.Before(h.Saved) {
-		held = h.Saved
+	if held := info.ModTime(); held.After(h.Saved) {
+		h.Saved = held
 	}
-	if now := time.Now(); held.After(now) {
-		held = now
+	if now := time.Now(); h.Saved.After(now) {
+		h.Saved = now
 	}
-	return held, s, nil
+	return h, s, nil
 }
 
 // syncDir makes a rename or removal last.

@@ -92,11 +92,12 @@ type place struct {
 	mu      sync.Mutex
 	status  model.Status   // guarded by mu
 	inner   model.Registry // guarded by mu; nil until it is filled
+	of      string         // guarded by mu: the identity of what it is made for
 	changed chan struct{}  // guarded by mu: closed, and renewed, by changes
 }
 
-func newPlace(k model.ShardKey, s model.Status) *place {
-	return &place{key: k, status: s, changed: make(chan struct{})}
+func newPlace(k model.ShardKey, s model.Status, of string) *place {
+	return &place{key: k, status: s, of: of, changed: make(chan struct{})}
 }
 
 // Key implements model.Registry.
@@ -120,11 +121,28 @@ func (p *place) Run(ctx context.Context, out model.Sink) error {
 	}
 }
 
-// fill makes it the registry, or with nil says why there still is none.
-func (p *place) fill(r model.Registry, s model.Status) {
+func (p *place) identity() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.inner, p.status = r, s
+	return p.of
+}
+
+// Given is what Make gave for a registry that Keep was given; nil if it has given none yet.
+func Given(r model.Registry) model.Registry {
+	p, ok := r.(*place)
+	if !ok {
+		return r
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.inner
+}
+
+// fill makes it the registry, or with nil says why there still is none.
+func (p *place) fill(r model.Registry, s model.Status, of string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inner, p.status, p.of = r, s, of
 	close(p.changed)
 	p.changed = make(chan struct{})
 }

@@ -23,8 +23,9 @@ type Options struct {
 	// hold a credential. What it gives has made nothing yet that must be ended: that is for Run.
 	Make map[model.ProviderID]func(Plan) (model.Registry, error)
 	// Keep wraps everything that is attached, if set, so that what it reports outlives the hub. First says that no other one of the key could
-	// have delivered: only then may it serve what was kept, also while there is no registry for want of a Secret.
-	Keep func(r model.Registry, first bool) model.Registry
+	// have delivered: only then may it serve what was kept, also while there is no registry for want of a Secret. Then Given tells what Make gives
+	// one day. Of gives the Identity of what it is made for, which is another when it is made after all for another declaration.
+	Keep func(r model.Registry, of func() string, first bool) model.Registry
 	// Forget is told of each registry that was detached, if set.
 	Forget func(model.ShardKey)
 	// Want is told the names of all Secrets that are needed, in the system namespace, whenever they change. It must not block. Without it
@@ -224,16 +225,17 @@ func (m *Manager) attach(d desired) {
 	}
 	if x := a.newest(); x.instance != nil && x.why != "" {
 		x.given, x.hash, x.why = given, d.hash, status.Err
-		x.place.fill(r, status)
+		x.place.fill(r, status, d.identity())
 		return
 	}
 	x := made{given: given, hash: d.hash, why: status.Err}
+	of := d.identity
 	if r == nil {
-		x.place = newPlace(d.Key, status)
-		r = x.place
+		x.place = newPlace(d.Key, status, d.identity())
+		r, of = x.place, x.place.identity
 	}
 	if m.opts.Keep != nil {
-		r = m.opts.Keep(r, a.current.instance == nil)
+		r = m.opts.Keep(r, of, a.current.instance == nil)
 	}
 	x.instance = &instance{Registry: r}
 	a.add(x)

@@ -321,7 +321,7 @@ func TestSecretVanishesWhileTrying(t *testing.T) {
 // What was kept of a registry may be served while its Secret can't be read, and by nothing that replaces another.
 func TestKept(t *testing.T) {
 	var first []bool
-	keep := func(r model.Registry, f bool) model.Registry {
+	keep := func(r model.Registry, _ func() string, f bool) model.Registry {
 		first = append(first, f)
 		return r
 	}

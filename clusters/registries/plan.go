@@ -62,6 +62,26 @@ func (d *desired) sum() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
+func (d *desired) identity() string {
+	p := d.plan()
+	return p.Identity()
+}
+
+// Identity is equal for declarations that differ in credentials alone, by whatever name: what a registry said under one of them it may be taken
+// to say under the other.
+func (p *Plan) Identity() string {
+	s := p.Spec
+	s.Credentials = nil
+	if s.TLS != nil {
+		t := *s.TLS
+		t.SecretName = ""
+		s.TLS = &t
+	}
+	spec, _ := json.Marshal(s) // plain structs: no error
+	sum := sha256.Sum256(spec)
+	return hex.EncodeToString(sum[:])
+}
+
 func (d *desired) plan() Plan {
 	p := Plan{Key: d.Key, Access: d.access, Static: d.Static, Namespace: d.namespace, From: d.From}
 	if d.Spec != nil {

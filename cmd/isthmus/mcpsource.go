@@ -257,7 +257,7 @@ func (s *mcpSource) use(m *meshconfig.MeshConfig) {
 
 // reconcile attaches and detaches until what is attached is what is wanted.
 func (s *mcpSource) reconcile(m *meshconfig.MeshConfig) {
-	wanted := s.wanted(m)
+	wanted, policy := s.wanted(m), *api.RegistrySpec{}.Effective("").Empty
 	for name := range s.attached {
 		if _, ok := wanted[name]; !ok {
 			s.detach(name)
@@ -272,18 +272,21 @@ func (s *mcpSource) reconcile(m *meshconfig.MeshConfig) {
 		now := served{u, old.before}
 		switch {
 		case !known:
-			now.before = begin(s.store, model.ShardKey{Provider: model.ProviderMCP, Cluster: name})
+			now.before = begin(s.store, model.ShardKey{Provider: model.ProviderMCP, Cluster: name}, identityOf(u), policy, s.log)
 		case !slices.Equal(old.Addresses, u.Addresses): // others may say something else, and are believed at once
 			now.before = &holdback.Handover{}
 		}
 		s.attached[name] = now
-		reg := s.held.wrap(client.New(s.complete(u)), *api.RegistrySpec{}.Effective("").Empty, now.before)
+		reg := s.held.wrap(client.New(s.complete(u)), policy, now.before)
 		if s.store != nil {
-			reg = s.store.Wrap(reg, !known)
+			reg = s.store.WrapOn(reg, lastgood.Terms{Restore: !known, Of: func() string { return identityOf(u) }, Aside: now.before.Held})
 		}
 		s.life.Attach(reg)
 	}
 }
+
+// identityOf are what tells apart upstreams of one name that may say different things.
+func identityOf(u upstream) string { return strings.Join(u.Addresses, ",") }
 
 func (s *mcpSource) detach(name model.ClusterID) {
 	delete(s.attached, name)

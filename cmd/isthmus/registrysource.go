@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"sync"
 
@@ -196,11 +195,16 @@ func replace[T any](c chan T, v T) {
 }
 
 // keep makes what a registry reports outlive the hub.
-func (s *registrySource) keep(r model.Registry, first bool) model.Registry {
+func (s *registrySource) keep(r model.Registry, of func() string, first bool) model.Registry {
 	if s.store == nil || r.Key().Provider == model.ProviderStatic || r.Key().Provider == model.ProviderStaticDNS {
 		return r
 	}
-	return s.store.Wrap(r, first)
+	return s.store.WrapOn(r, lastgood.Terms{Restore: first, Of: of, Aside: func() []byte {
+		if given, ok := registries.Given(r).(handingOver); ok {
+			return given.served.Held()
+		}
+		return nil
+	}})
 }
 
 // forget drops what is known of a registry that was detached.
@@ -238,17 +242,18 @@ type handover struct {
 	served *holdback.Handover
 	consul *consul.Memory
 	nacos  *nacos.Memory
-	spec   api.RegistrySpec
+	of     string // the identity of the declaration
 }
 
 // handover gives that of the registry in force if only credentials are others: one that is declared otherwise may have other services, and
 // is believed at once.
 func (s *registrySource) handover(p registries.Plan) *handover {
+	of := p.Identity()
 	switch old, there := p.InForce.(handingOver); {
 	case !there:
-		return &handover{begin(s.store, p.Key), &consul.Memory{}, &nacos.Memory{}, p.Spec}
-	case !reflect.DeepEqual(old.spec, p.Spec):
-		return &handover{&holdback.Handover{}, &consul.Memory{}, &nacos.Memory{}, p.Spec}
+		return &handover{begin(s.store, p.Key, of, *p.Spec.Empty, s.log), &consul.Memory{}, &nacos.Memory{}, of}
+	case old.of != of:
+		return &handover{&holdback.Handover{}, &consul.Memory{}, &nacos.Memory{}, of}
 	default:
 		return old.handover
 	}
