@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/aggregate/model"
 	"github.com/isthmus-mesh/isthmus/analysis"
+	api "github.com/isthmus-mesh/isthmus/api/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/debug"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/output"
 )
@@ -230,5 +232,16 @@ func (o *offline) problem(p located) debug.ObjectFinding {
 			f.Kind, f.Namespace, f.Name, f.Message = parts[0], parts[1], parts[2], reason
 		}
 	}
+	if m := unknownField.FindStringSubmatch(f.Message); m != nil {
+		f.Field, f.Message, f.Code = cmp.Or(m[1], m[2]), strings.TrimPrefix(f.Message, m[1]+": "), api.CodeUnknownField
+	} else if m := ofField.FindStringSubmatch(f.Message); m != nil && f.Kind != "" {
+		f.Field, f.Message = m[1], f.Message[len(m[0]):]
+	}
 	return f
 }
+
+// Problems that are about one field: one that is unknown, of an object or of the mesh's settings, and one of an object.
+var (
+	unknownField = regexp.MustCompile(`^(?:(\S+): )?unknown field "([^"]+)" has no effect`)
+	ofField      = regexp.MustCompile(`^((?:spec|metadata)(?:\.\w+(?:\[\w*\])?)+): `)
+)

@@ -41,7 +41,7 @@ func findingCodes() []findingCode {
 		{validate.CodeSelector, "a selector selects nothing or too much"},
 		{validate.CodeStatus, "a status code is none"},
 		{api.CodeValue, "a word, or a form, is none of those that a field may have"},
-		{api.CodeUnknownField, "a kind does not have a field"},
+		{api.CodeUnknownField, "a kind does not have a field; but for `Registry` and `FederatedService` the object is in force without it"},
 		{api.CodeBridged, "a registry of a McpBridge is of a kind that is not served"},
 
 		{analysis.CodeNotServed, "a field, or the whole object, has no effect in this version"},

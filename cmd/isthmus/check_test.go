@@ -33,6 +33,7 @@ func TestCheck(t *testing.T) {
 		"check-sarif":    {"testdata/offline/wrong -o sarif --fail-on never", exitOK},
 		"check-foreign":  {"testdata/offline-foreign", exitOK},
 		"check-unread":   {"testdata/offline-foreign/config.yaml --severity warning", exitFailure}, // a host that no registry is known to have
+		"check-decode":   {"testdata/offline-decode -o wide", exitFailure},
 		"check-files":    {"testdata/offline/mesh/routes.yaml testdata/offline/mesh/services.yaml", exitOK},
 	} {
 		t.Run(name, func(t *testing.T) {
