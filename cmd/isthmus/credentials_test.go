@@ -85,6 +85,6 @@ func TestClaimSourceTellsWhatIsNoCluster(t *testing.T) {
 	if err := s.Run(t.Context(), n); err != nil {
 		t.Error(err)
 	}
-	const readme = `[{/c/README.txt 0 not a kubeconfig 0001-01-01 00:00:00 +0000 UTC}]`
+	const readme = `[{/c/README.txt 0 not a kubeconfig 0001-01-01 00:00:00 +0000 UTC false false 0}]`
 	n.want(t, "claims 2", "replace 0", `live "" `+readme, "claims 2", `stale "lost" `+readme, `live "" `+readme, "claims 1", `live "" []`)
 }
