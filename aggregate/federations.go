@@ -60,7 +60,7 @@ func newFederations(rows []row[*model.Config], config model.ClusterID, old *fede
 		key := hostKey{c.Namespace, strings.TrimSuffix(spec.Host, ".")}
 		if w := out.byKey[key]; w != nil {
 			out.conflicts = append(out.conflicts, pushcontext.Conflict{
-				Field: model.ConfigFederatedService, Winner: w.from.Source, Loser: c.Source, Detail: "both are for the host " + key.host + ": the older one is used",
+				Field: model.ConfigFederatedService, Winner: w.from.Source, Loser: c.Source, Detail: "both are for the host " + key.host + ": the older one, or else the first by name, is used",
 			})
 			continue
 		}

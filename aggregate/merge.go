@@ -224,7 +224,7 @@ func policyConflicts(defs []ranked, m *mesh) []pushcontext.Conflict {
 	for _, d := range defs[1:] {
 		o := d.obj
 		if o.Resolution != win.Resolution {
-			out = append(out, conflict("resolution", win, o, win.Resolution.String()+" kept, "+o.Resolution.String()+" dropped"))
+			out = append(out, conflict("resolution", win, o, resolutionText(win)+" kept, "+resolutionText(o)+" dropped"))
 		}
 		if !exportOf(o, m).Equal(export) {
 			out = append(out, conflict("exportTo", win, o, exportText(win)+" kept, "+exportText(o)+" dropped"))
@@ -234,6 +234,23 @@ func policyConflicts(defs []ranked, m *mesh) []pushcontext.Conflict {
 		}
 	}
 	return out
+}
+
+// resolutionText is the resolution as a ServiceEntry has it.
+func resolutionText(s *model.Service) string {
+	switch s.Resolution {
+	case model.ClientSideLB:
+		return "STATIC"
+	case model.DNSLB:
+		return "DNS"
+	case model.DNSRoundRobin:
+		return "DNS_ROUND_ROBIN"
+	case model.Passthrough:
+		return "NONE"
+	case model.DynamicDNS:
+		return "DYNAMIC_DNS"
+	}
+	return s.Resolution.String()
 }
 
 func exportText(s *model.Service) string {

@@ -134,7 +134,7 @@ func (rs *routes) rivals() (out []pushcontext.Conflict) {
 			if older >= 0 {
 				out = append(out, pushcontext.Conflict{
 					Field: model.ConfigVirtualService, Winner: list[older].Source, Loser: v.Source,
-					Detail: "both are for " + patternOf(key) + " in sidecars: the older one is used",
+					Detail: "both are for " + patternOf(key) + " in sidecars: the older one, or else the first by name, is used",
 				})
 			}
 		}

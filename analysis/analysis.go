@@ -137,17 +137,26 @@ func (a *analysis) conflicts() {
 				a.delegate(c)
 				continue
 			}
-			winner := ""
-			if c.Winner.Object != (model.ObjectKey{}) {
-				winner = "; " + c.Winner.Object.String() + " of " + c.Winner.Shard.String() + " is used"
-			}
-			a.add(c.Loser, model.Finding{Code: CodeConflict, Severity: model.SeverityWarning, Field: c.At, Message: c.Detail + winner})
+			a.add(c.Loser, model.Finding{Code: CodeConflict, Severity: model.SeverityWarning, Field: c.At, Message: conflictText(c)})
 		}
 	}
 	tell(a.pc.Conflicts)
 	for s := range a.pc.Services() {
 		tell(s.Shape.Conflicts)
 	}
+}
+
+// conflictText says what of an object is not used, and what is instead. Of services it is a part: they are one together.
+func conflictText(c pushcontext.Conflict) string {
+	winner := c.Winner.Object.String() + " of " + c.Winner.Shard.String()
+	switch c.Field {
+	case "ports", "resolution", "exportTo", "location":
+		return winner + " is for the same host, and counts where they differ: " + c.Field + ": " + c.Detail
+	}
+	if c.Winner.Object == (model.ObjectKey{}) {
+		return c.Detail
+	}
+	return c.Detail + "; " + winner + " is used"
 }
 
 // services tells of ServiceEntries that wait for endpoints.

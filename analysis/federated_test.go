@@ -40,7 +40,7 @@ func TestFederatedStatus(t *testing.T) {
 		}
 	}
 	want := map[string][]string{
-		"again":   {"Accepted=False Conflict both are for the host web.shop.svc.cluster.local: the older one is used: FederatedService/shop/web of file/c1"},
+		"again":   {"Accepted=False Conflict both are for the host web.shop.svc.cluster.local: the older one, or else the first by name, is used: FederatedService/shop/web of file/c1"},
 		"claimed": {"Accepted=True Accepted ", "web.shop.svc.cluster.local 1/1 at 0: "},
 		"nothing": {
 			"Accepted=True Accepted ", "a.nacos 0/0 at 0: NoService: no service has the host a.nacos",
