@@ -293,7 +293,7 @@ func (s *NacosSpec) check(c checker) {
 	}
 	if s.AddressServer != "" {
 		u, err := url.Parse(s.AddressServer)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Contains(s.AddressServer, "@") {
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.ContainsAny(s.AddressServer, "@#"+hidden) {
 			c.at("addressServer").refuse(codeAddress, "it is not a URL like http://host:8080/nacos/serverlist, without user")
 		} else {
 			c.at("addressServer").hostPort(u.Host, false)

@@ -26,6 +26,8 @@ func hiddenFiles() map[string]string {
 		"east/scheme.yaml":   registry("scheme", `provider: nacos, addresses: ["PW@ftp://127.0.0.1:1"]`),
 		"east/slash.yaml":    registry("slash", `provider: mcp, addresses: ["xds://user:x/`+sentinel+`@127.0.0.1:1"]`),
 		"east/servers.yaml":  registry("servers", `provider: nacos, addresses: [], nacos: {addressServer: "http://PW@127.0.0.1:1/list"}`),
+		"east/query.yaml":    registry("query", `provider: consul, addresses: ["127.0.0.1:1?token=PW", "http://127.0.0.1:1/#PW"]`),
+		"east/asked.yaml":    registry("asked", `provider: nacos, addresses: ["127.0.0.1:1"], nacos: {addressServer: "http://127.0.0.1:1/list?accessKey=`+sentinel+`"}`),
 		"east/bridge.yaml": strings.ReplaceAll(`
 apiVersion: networking.higress.io/v1
 kind: McpBridge
@@ -36,6 +38,7 @@ spec:
   - {type: nacos2, name: domain, domain: "PW@127.0.0.1", port: 1}
   - {type: nacos2, name: servers, nacosAddressServer: "http://PW@127.0.0.1:1"}
   - {type: nacos2, name: plain, nacosAddressServer: "PW@127.0.0.1:1", mcpServerBaseUrl: "https://PW@mcp.example.com/"}
+  - {type: consul, name: query, domain: "127.0.0.1?token=PW", port: 1}
   - {type: consul, name: scheme, domain: "http://PW@127.0.0.1", port: 1}
   - {type: eureka, name: eureka, domain: "PW@127.0.0.1", port: 1, metadata: {url: "https://PW@example.com"}}
 `, "PW", "user:"+sentinel),
@@ -72,7 +75,7 @@ func TestAddressesAreShownWithoutPasswords(t *testing.T) {
 	}
 	_, texts["servicez"] = get(t, r.url+"/debug/servicez?host=billing.static&namespace=istio-system")
 	for _, args := range []string{
-		"registry list -o wide", "registry list -o json", "registry explain billing", "registry explain servers", "cluster list -o wide", "findings", "findings -o json", "service explain billing.static",
+		"registry list -o wide", "registry list -o json", "registry explain billing", "registry explain servers", "registry explain asked", "registry explain asked -o json", "cluster list -o wide", "findings", "findings -o json", "service explain billing.static",
 	} {
 		got := command(t, append(strings.Fields(args), "--hub", r.url)...)
 		texts[args] = got.stdout + got.stderr
@@ -89,10 +92,11 @@ func TestAddressesAreShownWithoutPasswords(t *testing.T) {
 		}
 	}
 	for where, want := range map[string][]string{
-		"/debug/configz": {"http://…@127.0.0.1:1", "https://…@mcp.example.com", "https://…@example.com"},
-		"/debug/mesh":    {"xds://…@127.0.0.1:1"},
+		"/debug/registries": {"http://127.0.0.1:1/list?…"},
+		"/debug/configz":    {"http://…@127.0.0.1:1", "https://…@mcp.example.com", "https://…@example.com"},
+		"/debug/mesh":       {"xds://…@127.0.0.1:1"},
 		"/debug/findings": {
-			"\"url\"", "\"host\"", "\"scheme\"", "\"slash\"", "registries[0].domain", "registries[1].domain", "registries[3].nacosAddressServer", "user or a password",
+			"\"url\"", "\"host\"", "\"scheme\"", "\"slash\"", "registries[0].domain", "registries[1].domain", "registries[3].nacosAddressServer", "\"query\"", "registries[4].domain", "user or a password",
 		},
 		"check":          {"Registry", "user or a password"},
 		"--mcp-upstream": {"is not HOST:PORT"},

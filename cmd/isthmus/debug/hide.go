@@ -1,10 +1,17 @@
 package debug
 
-import "bytes"
+import (
+	"bytes"
+	"regexp"
+)
+
+// serverQuery is the query of an address server of Nacos, which may have a credential.
+var serverQuery = regexp.MustCompile(`("(?:nacosA|a)ddressServer": ?"[^"?]*\?)(?:[^"\\]|\\.)+"`)
 
 // hideUsers takes users and passwords out of the URLs in a text of JSON: "https://…@host/". Where objects have URLs, whatever their kind, somebody may
-// have written down credentials.
+// have written down credentials. Queries are hidden where some are asked with, others may be of a rule.
 func hideUsers(js []byte) []byte {
+	js = serverQuery.ReplaceAll(js, []byte(`$1…"`))
 	if !bytes.Contains(js, []byte("@")) {
 		return js
 	}

@@ -15,7 +15,8 @@ func TestHideUsers(t *testing.T) {
 		`"xds://u:p\u0026\"@x@h"`:                  `"xds://…@h"`,
 		`"a://b/c@d e://f?g@h @ ://"`:              `"a://b/c@d e://f?g@h @ ://"`,
 		`["https://h","u@h"]`:                      `["https://h","u@h"]`,
-		`"://@`:                                    `"://@`,
+		`{"addressServer":"http://a/l?k=v\u0026\"w","a":"http://b?c","nacosAddressServer": "a?b"}`: `{"addressServer":"http://a/l?…","a":"http://b?c","nacosAddressServer": "a?…"}`,
+		`"://@`: `"://@`,
 	} {
 		if got := string(hideUsers([]byte(in))); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
