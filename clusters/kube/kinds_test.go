@@ -233,6 +233,7 @@ func TestRightOfAnOptionalKindIsTaken(t *testing.T) {
 	}
 	s.deny("workloadentries.networking.istio.io")
 	w.awaitProblem("workloadentries.networking.istio.io", "watch", "what was read before stays")
+	w.await("it is told first", func() bool { return len(w.status.Problems) > 0 && w.status.Problems[0].Broad })
 	w.awaitState(model.StateLive)
 	w.awaitRows(entryRow)
 	w.until("the kind to be done without", func() bool { return !serves() })

@@ -255,7 +255,7 @@ func (r *run) problems() []model.Problem {
 		if r.hasRead(h.Name) {
 			reason += "; what was read before stays"
 		}
-		out = append(out, model.Problem{Item: h.What, Reason: reason})
+		out = append(out, model.Problem{Item: h.What, Reason: reason, Broad: true})
 	}
 	add := func(k model.ObjectKey, reasons []string) {
 		if !r.wanted(k) {

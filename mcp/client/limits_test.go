@@ -65,6 +65,7 @@ func TestOlderVersionIsNotAnswered(t *testing.T) {
 		s.server.Misbehave(func(f *mcptest.Faults) { f.Mute = map[string]bool{seBeta: true} })
 		s.server.Up()
 		s.problem("ServiceEntry", "the server does not answer for this kind: what was known of it stays")
+		s.await("it is told first", func() bool { return len(s.status.Problems) > 0 && s.status.Problems[0].Broad })
 		s.state(model.StateLive)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()

@@ -36,12 +36,12 @@ func (r *run) report(now time.Time) {
 
 // problems lists what is wrong, in any order.
 func (r *run) problems(now time.Time) (out []model.Problem) {
-	add := func(item, format string, a ...any) {
-		out = append(out, model.Problem{Item: item, Reason: fmt.Sprintf(format, a...)})
+	add := func(item, why string) {
+		out = append(out, model.Problem{Item: item, Reason: why, Broad: !strings.Contains(item, "/")}) // of a kind
 	}
 	for ref, reasons := range r.store.Problems() {
 		for _, why := range reasons {
-			add(ref.String(), "%s", why)
+			add(ref.String(), why)
 		}
 	}
 	for _, k := range r.kinds {
@@ -50,7 +50,7 @@ func (r *run) problems(now time.Time) (out []model.Problem) {
 		}
 		for _, f := range k.feeds {
 			for name, why := range f.faults {
-				add(strings.Trim(k.Name+"/"+name, "/"), "%s", why)
+				add(strings.Trim(k.Name+"/"+name, "/"), why)
 			}
 		}
 	}
