@@ -15,10 +15,12 @@ import (
 
 // shape says what a value of JSON is: itself, if it is a short one.
 func shape(js json.RawMessage) string {
-	switch js[0] {
-	case '{':
+	switch {
+	case len(js) == 0:
+		return "nothing"
+	case js[0] == '{':
 		return "an object"
-	case '[':
+	case js[0] == '[':
 		return "a list"
 	}
 	return clip(string(js))
