@@ -108,7 +108,29 @@ func TestRows(t *testing.T) {
 		"two ports with one number": {
 			instances: []Instance{with(up("10.0.0.1", 80), func(i *Instance) { i.Protocol = "tcp" }), up("10.0.0.2", 80)},
 			want: []string{"service orders.g.public.nacos http:80/http", "endpoint 10.0.0.2:80 http healthy weight=1 ",
-				"without 10.0.0.1:80 tcp: Invalid the service has no port tcp", "problem its port tcp is left out: it has the number of http, 80"},
+				"without 10.0.0.1:80 tcp: Invalid the service has no port tcp", "problem its port tcp, of 1 instance, is left out: it has the number of http, 80; instances of one port need one protocol: correct \"protocol\" in what they say of themselves, or set ports.protocolKey to a word that they do not use, and the protocol in ports.services"},
+		},
+		"one number and several protocols, of which one is unknown": {
+			instances: []Instance{
+				with(up("10.0.0.1", 80), func(i *Instance) { i.Protocol = "grpc" }), with(up("10.0.0.2", 80), func(i *Instance) { i.Protocol = "bogus" }),
+				with(up("10.0.0.3", 80), func(i *Instance) { i.Protocol = "tcp" }), with(up("10.0.0.4", 80), func(i *Instance) { i.Protocol = "https" })},
+			want: []string{"service orders.g.public.nacos grpc:80/grpc", "endpoint 10.0.0.1:80 grpc healthy weight=1 ",
+				"without 10.0.0.2:80 tcp: Invalid the service has no port tcp", "without 10.0.0.3:80 tcp: Invalid the service has no port tcp",
+				"without 10.0.0.4:80 https: Invalid the service has no port https",
+				"problem the protocol \"bogus\" is unknown: it is served as TCP; its port https, of 1 instance, is left out: it has the number of grpc, 80; its port tcp, of 2 instances, is left out: it has the number of grpc, 80; instances of one port need one protocol: correct \"protocol\" in what they say of themselves, or set ports.protocolKey to a word that they do not use, and the protocol in ports.services"},
+		},
+		"many ports with one number": {
+			instances: []Instance{with(up("10.0.0.1", 0), func(i *Instance) {
+				for n := range 8 {
+					i.Ports = append(i.Ports, NamedPort{Name: fmt.Sprint("p", n), Port: 80})
+				}
+			})},
+			want: []string{"service orders.g.public.nacos p0:80/http", "endpoint 10.0.0.1:80 p0 healthy weight=1 ",
+				"without 10.0.0.1:80 p1: Invalid the service has no port p1", "without 10.0.0.1:80 p2: Invalid the service has no port p2",
+				"without 10.0.0.1:80 p3: Invalid the service has no port p3", "without 10.0.0.1:80 p4: Invalid the service has no port p4",
+				"without 10.0.0.1:80 p5: Invalid the service has no port p5", "without 10.0.0.1:80 p6: Invalid the service has no port p6",
+				"without 10.0.0.1:80 p7: Invalid the service has no port p7",
+				"problem its port p1, of 1 instance, is left out: it has the number of p0, 80; its port p2, of 1 instance, is left out: it has the number of p0, 80; its port p3, of 1 instance, is left out: it has the number of p0, 80; its port p4, of 1 instance, is left out: it has the number of p0, 80; its port p5, of 1 instance, is left out: it has the number of p0, 80; 2 more ports are left out"},
 		},
 		"what takes no traffic has a port all the same": {
 			instances: []Instance{with(up("10.0.0.1", 80), func(i *Instance) { i.Disabled = true }), with(up("10.0.0.2", 80), func(i *Instance) { i.Weight = 0 })},

@@ -52,6 +52,9 @@ func (c *converter) listening(name string, number uint16, word, host string, i *
 	return l
 }
 
+// mostPortProblems bounds how many ports that are left out are told of one service.
+const mostPortProblems = 5
+
 // chosenPorts are a service's ports, and what they are made of.
 type chosenPorts struct {
 	*converter
@@ -66,10 +69,11 @@ func (c *converter) choosePorts(s Service, last []model.Port) chosenPorts {
 	p := chosenPorts{converter: c, host: c.host(s)}
 	counts := map[string]map[uint16]int{}
 	protocols := map[string]model.Protocol{}
+	var problems []string
 	for _, i := range byID(s.Instances) {
 		for _, l := range listeningOf(c, p.host, i) {
-			if l.unknown != "" && p.problem == "" {
-				p.problem = fmt.Sprintf("the protocol %q is unknown: it is served as TCP", l.unknown)
+			if l.unknown != "" && len(problems) == 0 {
+				problems = append(problems, fmt.Sprintf("the protocol %q is unknown: it is served as TCP", l.unknown))
 			}
 			if l.why != "" {
 				continue
@@ -81,19 +85,31 @@ func (c *converter) choosePorts(s Service, last []model.Port) chosenPorts {
 		}
 	}
 	given := cmp.Or(c.ports[strings.ToLower(p.host)].Port, c.spec.Ports.Default)
-	taken := map[uint16]string{}
+	taken, mixed := map[uint16]string{}, false
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		number := cmp.Or(given, frequent(counts[name]))
 		if taken[number] != "" { // further ports can't have the number that was given: theirs is as the instances have it
 			number = frequent(counts[name])
 		}
 		if other := taken[number]; other != "" {
-			p.problem = fmt.Sprintf("its port %s is left out: it has the number of %s, %d", name, other, number)
+			lost := 0
+			for _, n := range counts[name] {
+				lost += n
+			}
+			problems = append(problems, fmt.Sprintf("its port %s, of %s, is left out: it has the number of %s, %d", name, instances(lost), other, number))
+			mixed = mixed || name == protocols[name].String() && other == protocols[other].String()
 			continue
 		}
 		taken[number] = name
 		p.ports = append(p.ports, model.Port{Name: name, Number: number, Protocol: protocols[name]})
 	}
+	if more := len(problems) - mostPortProblems; more > 0 {
+		problems = append(problems[:mostPortProblems], fmt.Sprintf("%d more ports are left out", more))
+	}
+	if mixed {
+		problems = append(problems, fmt.Sprintf("instances of one port need one protocol: correct %q in what they say of themselves, or set ports.protocolKey to a word that they do not use, and the protocol in ports.services", c.spec.Ports.ProtocolKey))
+	}
+	p.problem = sentences(problems...)
 	switch {
 	case len(p.ports) > 0:
 	case len(last) > 0:
@@ -103,6 +119,13 @@ func (c *converter) choosePorts(s Service, last []model.Port) chosenPorts {
 		p.ports = []model.Port{{Name: l.port, Number: given, Protocol: l.protocol}}
 	}
 	return p
+}
+
+func instances(n int) string {
+	if n == 1 {
+		return "1 instance"
+	}
+	return fmt.Sprint(n, " instances")
 }
 
 // frequent is the number that counts most, the lowest of those.
