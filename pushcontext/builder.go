@@ -72,6 +72,9 @@ func (b *Builder) Commit(c Commit) (*PushContext, *Delta) {
 	for _, ch := range c.Services {
 		s.service(ch)
 	}
+	for k, list := range s.said {
+		s.setInstance(k, list)
+	}
 	for _, v := range c.Quiet {
 		s.quiet(v)
 	}
@@ -108,7 +111,7 @@ func (b *Builder) step(c Commit) *step {
 	return &step{
 		version: b.prev.Version + 1, base: base, targets: b.targets,
 		hosts: base.hosts.edit(), ports: base.ports.edit(), instances: base.instances.edit(),
-		dirtyPorts: map[uint16]*portChange{}, endpoints: map[string]struct{}{}, shape: map[string]struct{}{},
+		said: map[model.InstanceKey][]said{}, dirtyPorts: map[uint16]*portChange{}, endpoints: map[string]struct{}{}, shape: map[string]struct{}{},
 	}
 }
 
@@ -154,6 +157,7 @@ type step struct {
 	dirtyPorts map[uint16]*portChange
 	endpoints  map[string]struct{}
 	shape      map[string]struct{}
+	said       map[model.InstanceKey][]said
 	moved      []model.InstanceKey // some more than once
 	followed   []weak.Pointer[Memo]
 	routes     []*VirtualService // PortView.Routes

@@ -40,12 +40,12 @@ func (s *step) setInstances(key model.ServiceKey, old, next *ServiceView) {
 	before, after := old.served(only), next.served(only)
 	for k := range before {
 		if _, still := after[k]; !still {
-			s.setInstance(k, key, nil)
+			s.said[k] = append(s.said[k], said{key, nil})
 		}
 	}
 	for k, in := range after {
 		if was := before[k]; was == nil || was.statement != in.statement || !slices.Equal(was.targets, in.targets) {
-			s.setInstance(k, key, in)
+			s.said[k] = append(s.said[k], said{key, in})
 		}
 	}
 }
@@ -189,17 +189,32 @@ func without[T any](list []T, drop func(*T) bool) (out []T) {
 	return out
 }
 
-// setInstance replaces what one service says of an address; nil takes it back.
-func (s *step) setInstance(k model.InstanceKey, key model.ServiceKey, in *backing) {
+// said is what one service newly says of an address; nil takes back what it said before.
+type said struct {
+	service model.ServiceKey
+	in      *backing
+}
+
+func (s said) compare(k model.ServiceKey) int { return s.service.Compare(k) }
+
+// setInstance replaces what some services say of an address. All of a commit do so at once: thousands of services may have the same address.
+func (s *step) setInstance(k model.InstanceKey, list []said) {
+	slices.SortFunc(list, func(a, b said) int { return a.compare(b.service) })
+	anew := func(of model.ServiceKey) bool {
+		_, found := slices.BinarySearchFunc(list, of, said.compare)
+		return found
+	}
 	var statements []statement
 	var targets []Target
 	old, _ := s.instances.get(k)
 	if old != nil {
-		statements = without(old.statements, func(x *statement) bool { return x.service == key && x.workload == "" })
-		targets = without(old.Targets.Targets, func(t *Target) bool { return t.service() == key })
+		statements = without(old.statements, func(x *statement) bool { return x.workload == "" && anew(x.service) })
+		targets = without(old.Targets.Targets, func(t *Target) bool { return anew(t.service()) })
 	}
-	if in != nil {
-		statements, targets = append(statements, in.statement), append(targets, in.targets...)
+	for _, x := range list {
+		if x.in != nil {
+			statements, targets = append(statements, x.in.statement), append(targets, x.in.targets...)
+		}
 	}
 	slices.SortFunc(statements, compareStatements)
 	slices.SortFunc(targets, compareTargets)
