@@ -75,7 +75,11 @@ func (d *Declared) faults() (out []api.Fault) {
 		out, level = spec.Validate(), api.Info
 	}
 	for _, u := range d.Unknown {
-		out = append(out, api.Fault{Code: api.CodeUnknownField, Level: level, Message: fmt.Sprintf("%s in the spec", u)})
+		field := ""
+		if m := quoted.FindStringSubmatch(u); m != nil {
+			field = m[1]
+		}
+		out = append(out, api.Fault{Code: api.CodeUnknownField, Level: level, Field: field, Message: fmt.Sprintf("%s in the spec", u)})
 	}
 	return out
 }
