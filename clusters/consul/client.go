@@ -323,7 +323,7 @@ func (c *client) refusal(server string, resp *http.Response) error {
 	}
 	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
 	line = c.clean(line)
-	f.text = strings.TrimPrefix(server, "http://") + ": " + strings.TrimSuffix(resp.Status+": "+line[:min(len(line), maxSaid)], ": ")
+	f.text = strings.TrimPrefix(server, "http://") + ": " + strings.TrimSuffix(strings.TrimSpace(resp.Status)+": "+line[:min(len(line), maxSaid)], ": ")
 	return f
 }
 

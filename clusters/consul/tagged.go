@@ -2,6 +2,7 @@ package consul
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -16,7 +17,11 @@ func (c *converter) alternatives(e *entry) (out []foreign.Alternative) {
 	}
 	for _, network := range slices.Sorted(maps.Keys(tags)) {
 		if host, port := tagged(e, tags[network]); host != "" && network != c.spec.Network {
-			out = append(out, foreign.Alternative{Network: network, Name: tags[network], Address: host, Port: port})
+			a := foreign.Alternative{Network: network, Name: tags[network], Address: host, Port: port}
+			if n := e.Service.TaggedAddresses[a.Name].Port; n < 0 || n > 65535 {
+				a.Odd = fmt.Sprintf("its port %d is none: that of the instance is used", n)
+			}
+			out = append(out, a)
 		}
 	}
 	return out

@@ -40,6 +40,9 @@ func TestTaggedAddresses(t *testing.T) {
 		var got []string
 		for _, a := range conv.instance(&c.e).Alternatives {
 			got = append(got, fmt.Sprintf("%s=%s:%s:%d", a.Network, a.Name, a.Address, a.Port))
+			if odd := a.Name == "odd"; odd != (a.Odd == "its port 70000 is none: that of the instance is used") {
+				t.Errorf("%s: %q", name, a.Odd)
+			}
 		}
 		if text := strings.Join(got, " "); text != c.want {
 			t.Errorf("%s: %q, want %q", name, text, c.want)

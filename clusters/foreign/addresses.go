@@ -17,6 +17,7 @@ type Alternative struct {
 	Name    string // what the registry calls it
 	Address string // an IP, or a DNS name, which is resolved
 	Port    uint16 // 0: that of the instance. An instance with Ports has these at each address
+	Odd     string // what is wrong with it, though it is of use; "" if nothing
 }
 
 // addresses are those of an instance that others can dial, or why there are none.
@@ -38,6 +39,8 @@ func (b *endpointsBuilder) addresses(i *Instance) (addrs []netip.Addr, why strin
 	return addrs, why
 }
 
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
 // nobodys says why an address is none that others can dial, "" if it is one. Loopback addresses are: all may run on one machine.
 func nobodys(a netip.Addr) string {
 	switch {
@@ -45,6 +48,8 @@ func nobodys(a netip.Addr) string {
 		return a.String() + " stands for all addresses of a machine, and is none to dial"
 	case a.IsLinkLocalUnicast():
 		return a.String() + " means something on one link only"
+	case a == broadcast:
+		return a.String() + " stands for all machines of a network, and is none to dial"
 	case a.IsMulticast():
 		return a.String() + " is an address of a group, and not of an instance"
 	}
@@ -85,7 +90,7 @@ func (b *endpointsBuilder) alternatives(i *Instance, l listening, n int) *model.
 
 // addressFaults says what is wrong with the addresses of a service's instances, "" if nothing.
 func (b *endpointsBuilder) addressFaults(instances []*Instance) string {
-	out, local, other := fault{what: "left out"}, fault{what: "at a loopback address"}, fault{what: "without an address for other networks"}
+	out, local, other, odd := fault{what: "left out"}, fault{what: "at a loopback address"}, fault{what: "without an address for other networks"}, fault{what: "with an odd address for other networks"}
 	for _, i := range instances {
 		all, _ := b.known(i)
 		addrs, why := b.addresses(i)
@@ -97,12 +102,19 @@ func (b *endpointsBuilder) addressFaults(instances []*Instance) string {
 			out.add(i, why)
 		}
 		for _, a := range i.Alternatives {
-			if all, _ := b.known(&Instance{Address: a.Address}); len(all) > 0 && nobodys(all[0]) != "" {
+			all, why := b.known(&Instance{Address: a.Address})
+			_, isName := dnsName(a.Address)
+			switch {
+			case len(all) > 0 && nobodys(all[0]) != "":
 				other.add(i, a.Name+": "+nobodys(all[0]))
+			case len(all) == 0 && !isName: // names are told when they can't be resolved
+				other.add(i, a.Name+": "+why)
+			case a.Odd != "":
+				odd.add(i, a.Name+": "+a.Odd)
 			}
 		}
 	}
-	return sentences(out.String(), local.String(), other.String())
+	return sentences(out.String(), local.String(), other.String(), odd.String())
 }
 
 // fault is what several instances of a service have in common. What is said of it is of the first.

@@ -183,12 +183,15 @@ func (a *auth) askAt(ctx context.Context, s server, path string) (token, int, er
 		t, err := parseToken(body, a.now())
 		return t, resp.StatusCode, err
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return token{}, resp.StatusCode, fmt.Errorf("%w: the user name or password is wrong (%s)", errDenied, resp.Status)
+		return token{}, resp.StatusCode, fmt.Errorf("%w: the user name or password is wrong (%s)", errDenied, statusText(resp))
 	case http.StatusInternalServerError: // of version 3.1, where a wrong password is an exception that nobody catches
-		return token{}, resp.StatusCode, fmt.Errorf("%w: the server fails (%s), as it does if the password is wrong", errDenied, resp.Status)
+		return token{}, resp.StatusCode, fmt.Errorf("%w: the server fails (%s), as it does if the password is wrong", errDenied, statusText(resp))
 	}
-	return token{}, resp.StatusCode, errors.New(resp.Status)
+	return token{}, resp.StatusCode, errors.New(statusText(resp))
 }
+
+// statusText is that of an answer, which need not have a text.
+func statusText(resp *http.Response) string { return strings.TrimSpace(resp.Status) }
 
 // parseToken reads the answer to a login, which newer servers may wrap.
 func parseToken(body []byte, now time.Time) (token, error) {

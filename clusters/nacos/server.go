@@ -147,7 +147,7 @@ func askServers(ctx context.Context, c *http.Client, from string, grpc uint16) (
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, errors.New(resp.Status)
+		return nil, errors.New(statusText(resp))
 	}
 	servers, err := parseList(io.LimitReader(resp.Body, maxAnswer), grpc)
 	if err == nil && len(servers) == 0 {

@@ -98,6 +98,11 @@ func (d *Declared) access(all map[string]*known) (a foreign.Access, problems []s
 func credentials(a *foreign.Access, p api.Provider, data map[string][]byte) (why string) {
 	if p != api.Nacos {
 		if a.Token = value(data, tokenKeys); a.Token == "" {
+			for _, k := range tokenKeys {
+				if _, has := data[k]; has {
+					return "its key " + k + " is empty"
+				}
+			}
 			return "it has no key " + strings.Join(tokenKeys, " or ")
 		}
 		return ""

@@ -38,6 +38,8 @@ func TestAccess(t *testing.T) {
 		{api.Consul, "", secretOf("token=t\r\n"), nil, foreign.Access{Token: "t"}, ""},
 		{api.Consul, "", secretOf("consulToken=t"), nil, foreign.Access{Token: "t"}, ""},
 		{api.Consul, "", secretOf("token=", "consulToken=t"), nil, foreign.Access{Token: "t"}, ""},
+		{api.Consul, "", secretOf("token=\r\n"), nil, foreign.Access{}, "its key token is empty"},
+		{api.MCP, "", secretOf("consulToken="), nil, foreign.Access{}, "its key consulToken is empty"},
 		{api.MCP, "", secretOf("password=t"), nil, foreign.Access{}, "token"},
 		{api.Nacos, "", secretOf("username=u", "password=p"), nil, foreign.Access{Username: "u", Password: "p"}, ""},
 		{api.Nacos, "", secretOf("nacosUsername=u", "nacosPassword=p", "x=y"), nil, foreign.Access{Username: "u", Password: "p"}, ""},
