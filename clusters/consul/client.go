@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -254,6 +255,11 @@ func (c *client) ask(ctx context.Context, server string, q query, into any) (ans
 	}
 	if a.same = q.known != 0 && a.index == q.known; a.same {
 		return a, nil
+	}
+	if strings.HasPrefix(q.path, "/v1/catalog/") || strings.HasPrefix(q.path, "/v1/health/") {
+		if string(bytes.TrimSpace(body)) == "null" { // which Consul does not say for an empty list there
+			return answer{}, fmt.Errorf("%w: it is null", errBody)
+		}
 	}
 	began := time.Now()
 	if err := json.Unmarshal(body, into); err != nil {

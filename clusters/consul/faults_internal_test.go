@@ -77,6 +77,17 @@ func TestAnswersWithoutIndexDoNotSpin(t *testing.T) {
 	})
 }
 
+// bare is a status without its text.
+func bare(status int) func(*http.Request) (*http.Response, error) {
+	return func(r *http.Request) (*http.Response, error) {
+		resp, err := refuse("/", status, "")(r)
+		if resp != nil {
+			resp.Status = fmt.Sprint(status, " ")
+		}
+		return resp, err
+	}
+}
+
 // Faults of contact and of rights: nothing is taken for gone, the status says why, and what has happened is known soon after.
 func TestLostContactKeepsWhatIsKnown(t *testing.T) {
 	t.Parallel()
@@ -98,6 +109,8 @@ func TestLostContactKeepsWhatIsKnown(t *testing.T) {
 			"stale: consul.test:8500: 403 Forbidden: ACL not found: …"},
 		"garbage": {func(w *world) { w.script(refuse("/", 200, "<html>")) },
 			"stale: its answer can't be read: invalid character '<' looking for beginning of value"},
+		"null":    {func(w *world) { w.script(refuse("/", 200, "null")) }, "stale: its answer can't be read: it is null"},
+		"no text": {func(w *world) { w.script(bare(403)) }, "stale: consul.test:8500: 403"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := scripted(func(s *api.RegistrySpec) { s.Consul = &api.ConsulSpec{Consistency: "stale"} })
