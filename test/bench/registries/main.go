@@ -25,7 +25,8 @@ type options struct {
 	services, instances int
 	proxies, changes    int
 	churn, concurrency  int
-	idle, interval      time.Duration
+	settle, idle        time.Duration
+	interval            time.Duration
 	streaming           bool
 }
 
@@ -39,6 +40,7 @@ func main() {
 	flag.IntVar(&o.churn, "churn", 20, "other changes per second, under churn")
 	flag.IntVar(&o.concurrency, "concurrency", 96, "limits.concurrency of the registry: how many requests may wait for an answer of Consul; its server allows twice as many connections")
 	flag.BoolVar(&o.streaming, "streaming", true, "whether the Consul server answers blocking queries from its streaming backend, as it does by default")
+	flag.DurationVar(&o.settle, "settle", time.Minute, "how long to wait after the first sync before anything is measured")
 	flag.DurationVar(&o.idle, "idle", 20*time.Second, "how long nothing happens while the hub's use of the processor is counted")
 	flag.DurationVar(&o.interval, "interval", 0, "refreshInterval or discoveryInterval of the registry; its default if 0")
 	flag.Parse()
@@ -91,6 +93,11 @@ func report(ctx context.Context, name string, h *hub, s server, o options) error
 	fmt.Printf("| %s, %d services × %d | |\n|---|---|\n", name, o.services, o.instances)
 	line := func(what, format string, v ...any) { fmt.Printf("| %s | %s |\n", what, fmt.Sprintf(format, v...)) }
 	line("first sync: all services known", "%.1f s", h.synced.Seconds())
+	after, err := h.usage(ctx, o.settle)
+	if err != nil {
+		return err
+	}
+	line(fmt.Sprintf("in the %v after it: CPU of the hub", o.settle), "%.2f %%", 100*after.busy)
 	quiet, err := h.usage(ctx, o.idle)
 	if err != nil {
 		return err
