@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -26,7 +27,12 @@ var servers = map[string]func(context.Context, string, options) (server, error){
 	},
 	"nacos": func(ctx context.Context, dir string, _ options) (server, error) {
 		n, err := env.NewNacos(ctx, dir, env.NacosOptions{})
-		return nacos{n, &sync.Map{}}, err
+		if err != nil {
+			return nil, err
+		}
+		// It would find that nobody listens at the addresses, and tell of each.
+		check := url.Values{"entry": {"check"}, "value": {"false"}, "debug": {"false"}}
+		return nacos{n, &sync.Map{}}, n.Do(ctx, http.MethodPut, "/v3/admin/ns/ops/switches", check, nil)
 	},
 }
 
