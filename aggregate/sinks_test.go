@@ -74,7 +74,7 @@ func TestSinksCallNobodyBack(t *testing.T) {
 				held.Lock() // a metric
 				defer held.Unlock()
 			}})
-			c.Attach(store.Wrap(inner, false))
+			c.Attach(store.Wrap(inner, lastgood.Terms{}))
 		}
 		c.Detach(k)
 		cancel()

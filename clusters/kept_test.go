@@ -28,8 +28,11 @@ func inKeptWorld(t *testing.T, hubs ...func(*world)) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			keep := func(r model.Registry, first bool) model.Registry {
+				return store.Wrap(r, lastgood.Terms{Restore: first})
+			}
 			w.Manager = clusters.NewManager(clusters.Options{
-				Lifecycle: w.ctl, New: w.make, Sources: []string{"s"}, Keep: store.Wrap, Forget: store.Forget, Known: store.Clusters(),
+				Lifecycle: w.ctl, New: w.make, Sources: []string{"s"}, Keep: keep, Forget: store.Forget, Known: store.Clusters(),
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() { w.done <- w.ctl.Run(ctx) }()

@@ -54,7 +54,7 @@ func keepLarge(b *testing.B, dir string) {
 	reg.Replace(large())
 	ctx, cancel := context.WithCancel(b.Context())
 	out, done := silent{make(chan struct{}, 1)}, make(chan error, 1)
-	go func() { done <- store.Wrap(reg, true).Run(ctx, out) }()
+	go func() { done <- store.Wrap(reg, lastgood.Terms{Restore: true}).Run(ctx, out) }()
 	<-out.replaced
 	b.StartTimer()
 	cancel() // which makes it write
@@ -84,7 +84,7 @@ func BenchmarkRestore100k(b *testing.B) {
 		reg := memory.New(east)
 		ctx, cancel := context.WithCancel(b.Context())
 		out, done := silent{make(chan struct{}, 1)}, make(chan error, 1)
-		go func() { done <- store.Wrap(refusing{reg}, true).Run(ctx, out) }()
+		go func() { done <- store.Wrap(refusing{reg}, lastgood.Terms{Restore: true}).Run(ctx, out) }()
 		b.StartTimer()
 		<-out.replaced
 		b.StopTimer()
@@ -113,7 +113,7 @@ func BenchmarkPut100k(b *testing.B) {
 	reg.Replace(large())
 	ctx, cancel := context.WithCancel(b.Context())
 	out, done := silent{make(chan struct{}, 1)}, make(chan error, 1)
-	go func() { done <- store.Wrap(reg, true).Run(ctx, out) }()
+	go func() { done <- store.Wrap(reg, lastgood.Terms{Restore: true}).Run(ctx, out) }()
 	<-out.replaced
 	row := service("a").Service
 	for b.Loop() {

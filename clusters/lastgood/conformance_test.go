@@ -35,7 +35,7 @@ func (s *source) Registry() model.Registry {
 	r := memory.New(s.key)
 	r.Replace(s.now)
 	s.regs = append(s.regs, r)
-	return s.store.Wrap(r, true)
+	return s.store.Wrap(r, lastgood.Terms{Restore: true})
 }
 
 func (s *source) Set(w conformance.World) {

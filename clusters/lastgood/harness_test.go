@@ -61,7 +61,7 @@ type instance struct {
 // run starts a registry that says nothing yet.
 func (h *hub) run(restore bool) *instance {
 	r := memory.New(east)
-	in := &instance{Registry: r, h: h, wrapped: h.store.Wrap(r, restore)}
+	in := &instance{Registry: r, h: h, wrapped: h.store.Wrap(r, lastgood.Terms{Restore: restore})}
 	in.start()
 	return in
 }

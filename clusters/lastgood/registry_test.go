@@ -103,7 +103,7 @@ func TestRegistryWithLittleToRead(t *testing.T) {
 	inBubble(t, func(h *hub) {
 		h.lived("a")
 		r := memory.New(east)
-		in := &instance{Registry: r, h: h, wrapped: h.store.WrapAfter(r, true, time.Second)}
+		in := &instance{Registry: r, h: h, wrapped: h.store.Wrap(r, lastgood.Terms{Restore: true, After: time.Second})}
 		in.start()
 		h.pass(time.Second - 1)
 		in.want("", "", "")
@@ -391,7 +391,7 @@ func TestFileNames(t *testing.T) {
 		ids := []model.ClusterID{"a", "A", "a.b", "a_b", "../a", "a/b", "", "%41", "ä", model.ClusterID(strings.Repeat("x", 63)), model.ClusterID(strings.Repeat("X", 63))}
 		for _, id := range ids {
 			r := memory.New(model.ShardKey{Provider: model.ProviderKubernetes, Cluster: id})
-			in := &instance{Registry: r, h: h, wrapped: h.store.Wrap(r, true)}
+			in := &instance{Registry: r, h: h, wrapped: h.store.Wrap(r, lastgood.Terms{Restore: true})}
 			in.start()
 			r.Replace(state())
 			h.pass(time.Minute)

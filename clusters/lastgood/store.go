@@ -93,16 +93,14 @@ func (s *Store) Clusters() (out []model.ClusterID) {
 	return out
 }
 
-// Wrap gives a registry that reports what reg reports and keeps it. With restore, what was kept is reported while
-// reg can't: as a full truth that is stale since it was last known to hold, until reg's own comes. Only the first
-// registry of a cluster may restore, for the first full truth of a replacement is taken as proof that it works.
-func (s *Store) Wrap(reg model.Registry, restore bool) model.Registry {
-	return s.wrap(reg, Terms{Restore: restore}, s.opts.After)
-}
-
 // Terms say how a registry is kept.
 type Terms struct {
-	Restore bool // as in Wrap
+	// Restore has what was kept reported while the registry can't report: as a full truth that is stale since it was last known to hold,
+	// until its own comes. Only the first registry of a cluster may, for the first full truth of a replacement is taken as proof that it works.
+	Restore bool
+	// After is how long what was kept waits for the registry; the Options' time if zero. Registries that others wait for, and that have little to
+	// read, have less.
+	After time.Duration
 	// Of gives what tells apart what a registry of one key may be declared as. Rows that were kept of another are not used: ErrOther.
 	Of func() string
 	// Aside gives what else is to be known with the rows, if set. It is written with them, and whenever what a status says is held back changes.
@@ -126,20 +124,10 @@ func (t *Terms) aside() []byte {
 // ErrOther says that rows were kept of a registry that was declared otherwise.
 var ErrOther = errors.New("it is what the registry said as it was declared before")
 
-// WrapOn is Wrap on terms.
-func (s *Store) WrapOn(reg model.Registry, t Terms) model.Registry {
-	return s.wrap(reg, t, s.opts.After)
-}
-
-// WrapAfter is Wrap with another time than that of the options until what was kept is reported, for a registry that
-// others wait for and that has little to read.
-func (s *Store) WrapAfter(reg model.Registry, restore bool, after time.Duration) model.Registry {
-	return s.wrap(reg, Terms{Restore: restore}, after)
-}
-
-func (s *Store) wrap(reg model.Registry, t Terms, after time.Duration) model.Registry {
+// Wrap gives a registry that reports what reg reports, and keeps it.
+func (s *Store) Wrap(reg model.Registry, t Terms) model.Registry {
 	opts := s.opts
-	opts.After = after
+	opts.After = cmp.Or(t.After, opts.After)
 	return &registry{inner: reg, opts: opts, file: s.fileOf(reg.Key()), next: s.next, serial: s.next(), terms: t, turn: make(chan struct{}, 1),
 		log: s.opts.Log.With("cluster", reg.Key().Cluster, "provider", reg.Key().Provider)}
 }

@@ -14,7 +14,7 @@ import (
 // runOn starts a registry that is declared as of says, and has something aside.
 func (h *hub) runOn(of *string, aside func() []byte) *instance {
 	r := memory.New(east)
-	in := &instance{Registry: r, h: h, wrapped: h.store.WrapOn(r, lastgood.Terms{Restore: true, Of: func() string { return *of }, Aside: aside})}
+	in := &instance{Registry: r, h: h, wrapped: h.store.Wrap(r, lastgood.Terms{Restore: true, Of: func() string { return *of }, Aside: aside})}
 	in.start()
 	return in
 }

@@ -68,7 +68,8 @@ func (k *kubeSource) Scan() error {
 		if k.store, err = lastgood.Open(lastgood.Options{Dir: dir, After: k.opts.patience(), Log: k.log}); err != nil {
 			return fmt.Errorf("--state-dir: %w", err)
 		}
-		o.Keep, o.Known = k.store.Wrap, k.store.Clusters()
+		o.Keep = func(r model.Registry, first bool) model.Registry { return k.keep(r, first, k.opts.patience()) }
+		o.Known = k.store.Clusters()
 	}
 	k.manager = clusters.NewManager(o)
 	if k.opts.dir == "" && !k.settingsInPrimary() { // with --dir they are in the folder
@@ -118,7 +119,7 @@ func (k *kubeSource) keep(r model.Registry, first bool, after time.Duration) mod
 	if k.store == nil {
 		return r
 	}
-	return k.store.WrapAfter(r, first, min(after, k.opts.patience()))
+	return k.store.Wrap(r, lastgood.Terms{Restore: first, After: min(after, k.opts.patience())})
 }
 
 // forget drops what is known of a cluster that was detached.

@@ -279,7 +279,7 @@ func (s *mcpSource) reconcile(m *meshconfig.MeshConfig) {
 		s.attached[name] = now
 		reg := s.held.wrap(client.New(s.complete(u)), policy, now.before)
 		if s.store != nil {
-			reg = s.store.WrapOn(reg, lastgood.Terms{Restore: !known, Of: func() string { return identityOf(u) }, Aside: now.before.Held})
+			reg = s.store.Wrap(reg, lastgood.Terms{Restore: !known, Of: func() string { return identityOf(u) }, Aside: now.before.Held})
 		}
 		s.life.Attach(reg)
 	}

@@ -199,7 +199,7 @@ func (s *registrySource) keep(r model.Registry, of func() string, first bool) mo
 	if s.store == nil || r.Key().Provider == model.ProviderStatic || r.Key().Provider == model.ProviderStaticDNS {
 		return r
 	}
-	return s.store.WrapOn(r, lastgood.Terms{Restore: first, Of: of, Aside: func() []byte {
+	return s.store.Wrap(r, lastgood.Terms{Restore: first, Of: of, Aside: func() []byte {
 		if given, ok := registries.Given(r).(handingOver); ok {
 			return given.served.Held()
 		}
