@@ -309,22 +309,19 @@ func (g *gate) decide(now time.Time) {
 		return kinds[kind]
 	}
 	for _, h := range g.held {
+		long := h.decided && now.Sub(h.since) > doubtful
 		l := of(h.kind())
-		if h.decided && now.Sub(h.since) > doubtful {
-			l.before += h.lost()
-			for _, o := range h.others {
-				of(kindOf(o)).before += weight(o)
-			}
+		l.add(long, h.lost())
+		for _, o := range h.others {
+			of(kindOf(o)).add(long, weight(o))
+		}
+		if long {
 			continue
 		}
 		l.due = l.due || !h.decided && !h.due.After(now)
 		l.doubted = l.doubted || h.doubted
-		l.lost += h.lost()
 		l.several = l.several || l.object != (model.ObjectKey{}) && l.object != h.object()
 		l.object = h.object()
-		for _, o := range h.others {
-			of(kindOf(o)).lost += weight(o)
-		}
 	}
 	for _, h := range g.held {
 		l := kinds[h.kind()]
@@ -342,6 +339,15 @@ type loss struct {
 	object       model.ObjectKey // one that it is of
 	several      bool            // it is of others too
 	due, doubted bool            // one of them is
+}
+
+// add counts what went, long before or with what is judged now.
+func (l *loss) add(long bool, weight int) {
+	if long {
+		l.before += weight
+	} else {
+		l.lost += weight
+	}
 }
 
 // hold decides that something is held; because says why, and may be "".
